@@ -1,0 +1,43 @@
+# `make demo` shows SkyPart at work, `make test` checks it. Both set up .venv by themselves.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+
+.PHONY: demo test quick lint format clean setup
+
+setup: $(READY)
+
+$(READY): pyproject.toml constraints.txt
+	@echo "==> Setting up $(VENV) with the versions of constraints.txt (once, a few minutes)"
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+		{ echo "SkyPart needs Python 3.11 or newer; call: make PYTHON=python3.11 $(MAKECMDGOALS)"; exit 1; }
+	@$(PYTHON) -m venv $(VENV) || { echo "No venv module: on Debian, apt-get install python3-venv"; exit 1; }
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	@touch $(READY)
+
+demo: $(READY)
+	@echo "==> Demo"
+	@$(BIN)/skypart demo
+
+lint: $(READY)
+	@echo "==> ruff"
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+	@echo "==> mypy --strict"
+	@$(BIN)/mypy
+
+format: $(READY)
+	@$(BIN)/ruff check --fix-only --quiet . ; $(BIN)/ruff format .
+
+quick: $(READY)
+	@echo "==> Quick tests (without those marked slow)"
+	@$(BIN)/pytest -q -m "not slow"
+
+test: lint
+	@echo "==> All tests"
+	@$(BIN)/pytest -q
+
+clean:
+	rm -rf $(VENV) build dist demo-out .mypy_cache .ruff_cache .pytest_cache src/*.egg-info
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,36 @@
+"""Files appear whole or not at all: written beside their place, then renamed."""
+
+import os
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from skypart.errors import SkyPartError
+
+
+@contextmanager
+def atomic_path(path: str | os.PathLike[str]) -> Iterator[Path]:
+    """Yield a temporary path beside `path`, of the same suffix; rename it to `path` if the block succeeds.
+
+    The file is flushed to disk before the rename, so that a power cut leaves the old or the new one. On any
+    error the temporary file is removed and what stood at `path` stays as it was.
+    """
+    target = Path(path)
+    temporary = target.with_name(f".{target.stem}.tmp-{uuid.uuid4().hex[:8]}{target.suffix}")
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        yield temporary
+        with temporary.open("rb") as written:
+            os.fsync(written.fileno())
+        temporary.replace(target)
+    except OSError as error:
+        raise SkyPartError(f"cannot write {target}: {error.strerror or error}; free the disk or choose another place") from error
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def write_text(path: str | os.PathLike[str], text: str) -> None:
+    """Write `text` to `path` as UTF-8, atomically."""
+    with atomic_path(path) as temporary:
+        temporary.write_text(text, encoding="utf-8")

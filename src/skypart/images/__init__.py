@@ -1,0 +1,1 @@
+"""Pixels in: decoding with limits, preprocessing, weather, EXIF. No model code."""

@@ -1,0 +1,120 @@
+"""Decode any photo to 8-bit RGB, upright, within limits, or say in one sentence why not."""
+
+import io
+import os
+import warnings
+from pathlib import Path
+from typing import TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image, ImageOps, UnidentifiedImageError
+
+from skypart.errors import SkyPartError
+
+RgbImage: TypeAlias = NDArray[np.uint8]
+"""(height, width, 3) uint8, sRGB."""
+
+ImageLike: TypeAlias = str | os.PathLike[str] | Image.Image | NDArray[np.generic]
+
+FORMATS = ("JPEG", "PNG", "TIFF", "WEBP", "BMP", "GIF", "PPM", "MPO", "JPEG2000")
+MAX_PIXELS = 200_000_000
+IMAGE_SUFFIXES = frozenset({".jpg", ".jpeg", ".png", ".tif", ".tiff", ".webp", ".bmp", ".jp2"})
+
+# Our own limit below is checked from the header, before any pixel is decoded.
+Image.MAX_IMAGE_PIXELS = None
+
+
+def open_image(source: str | os.PathLike[str] | io.BytesIO, max_pixels: int = MAX_PIXELS) -> Image.Image:
+    """Open an image lazily: header read, format and size checked, no pixel decoded."""
+    name = "the uploaded image" if isinstance(source, io.BytesIO) else str(source)
+    if not isinstance(source, io.BytesIO):
+        path = Path(source)
+        if not path.exists():
+            raise SkyPartError(f"{name}: no such file; check the path")
+        if path.is_dir():
+            raise SkyPartError(f"{name}: is a folder where an image file is wanted")
+        if path.stat().st_size == 0:
+            raise SkyPartError(f"{name}: the file is empty (0 bytes); copy it again from its source")
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            image = Image.open(source, formats=FORMATS)
+    except UnidentifiedImageError:
+        raise SkyPartError(f"{name}: not an image this program reads ({', '.join(FORMATS)}); convert it first") from None
+    except (OSError, ValueError, SyntaxError) as error:
+        raise SkyPartError(f"{name}: the image header cannot be read ({error}); copy the file again") from error
+    width, height = image.size
+    if width * height > max_pixels:
+        raise SkyPartError(
+            f"{name}: {width} x {height} pixels are more than the limit of {max_pixels:,}; "
+            "scale it down, or index it as a map with georeference"
+        )
+    return image
+
+
+def to_rgb(image: Image.Image, name: str = "image") -> RgbImage:
+    """Decode `image`, turn it upright by its EXIF and convert to (height, width, 3) uint8.
+
+    Palette, grey, CMYK and alpha images are converted (transparent pixels over black); 16-bit grey is
+    divided by 257, so that 65535 becomes 255; 32-bit and float images are stretched over their own range.
+    """
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            upright = ImageOps.exif_transpose(image)
+            upright.load()
+    except (OSError, ValueError, SyntaxError, EOFError, IndexError) as error:
+        raise SkyPartError(f"{name}: the image data is damaged or cut short ({error}); copy the file again") from error
+    if upright.mode.startswith(("I", "F")):
+        return np.repeat(_wide_to_byte(np.asarray(upright), upright.mode)[:, :, None], 3, axis=2)
+    if upright.mode in ("RGBA", "LA", "PA") or "transparency" in upright.info:
+        layered = upright.convert("RGBA")
+        upright = Image.alpha_composite(Image.new("RGBA", layered.size, (0, 0, 0, 255)), layered)
+    return np.asarray(upright.convert("RGB"))
+
+
+def read_rgb(source: ImageLike | io.BytesIO, max_pixels: int = MAX_PIXELS) -> RgbImage:
+    """Read a path, PIL image or array as (height, width, 3) uint8 RGB.
+
+    Arrays may be (h, w), (h, w, 1), (h, w, 3) or (h, w, 4), of uint8 or uint16.
+    """
+    if isinstance(source, np.ndarray):
+        return array_to_rgb(source)
+    if isinstance(source, Image.Image):
+        return to_rgb(source)
+    name = "the uploaded image" if isinstance(source, io.BytesIO) else str(source)
+    with open_image(source, max_pixels) as image:
+        return to_rgb(image, name)
+
+
+def array_to_rgb(array: NDArray[np.generic]) -> RgbImage:
+    """Convert a uint8 or uint16 array of (h, w), (h, w, 1), (h, w, 3) or (h, w, 4) to (h, w, 3) uint8."""
+    if array.ndim == 2:
+        array = array[:, :, None]
+    if array.ndim != 3 or array.shape[2] not in (1, 3, 4) or 0 in array.shape:
+        raise SkyPartError(
+            f"an image array must be (height, width) or (height, width, 1, 3 or 4), not {array.shape}; reshape it"
+        )
+    if array.dtype == np.uint16:
+        array = ((array.astype(np.uint32) + 128) // 257).astype(np.uint8)
+    if array.dtype != np.uint8:
+        raise SkyPartError(f"an image array must be uint8 or uint16, not {array.dtype}; scale it to 0..255 first")
+    pixels: RgbImage = np.asarray(array, dtype=np.uint8)
+    if pixels.shape[2] == 1:
+        return np.repeat(pixels, 3, axis=2)
+    if pixels.shape[2] == 4:
+        alpha = pixels[:, :, 3:].astype(np.uint16)
+        return ((pixels[:, :, :3] * alpha + 127) // 255).astype(np.uint8)
+    return pixels
+
+
+def _wide_to_byte(values: NDArray[np.generic], mode: str) -> NDArray[np.uint8]:
+    """Reduce a 16-bit, 32-bit or float grey image to uint8."""
+    wide = values.astype(np.float64)
+    if mode.startswith("I;16") or (wide.min() >= 0 and 255 < wide.max() <= 65535):
+        return np.round(wide / 257.0).astype(np.uint8)
+    if wide.min() >= 0 and wide.max() <= 255 and mode != "F":
+        return np.round(wide).astype(np.uint8)
+    low, high = float(np.nanmin(wide)), float(np.nanmax(wide))
+    return np.round(np.nan_to_num((wide - low) / max(high - low, 1e-12)) * 255.0).astype(np.uint8)
