@@ -1,0 +1,70 @@
+"""Make SUES-200's official split form from the raw one, with links instead of copies."""
+
+import os
+from pathlib import Path
+
+from skypart.datasets import sues200
+from skypart.datasets.records import Record
+from skypart.errors import SkyPartError
+from skypart.progress import track
+
+
+def split_sues(raw: str | Path, out: str | Path) -> int:
+    """Link the images of raw SUES-200 in `raw` into the official folders under `out`; returns their number.
+
+    Symbolic links are relative, so that both folders can move together; where the file system has none, hard
+    links are made. Links that already stand are kept: a stopped run can be started again.
+    """
+    raw, out = Path(raw), Path(out)
+    if sues200.raw_folders(raw) is None:
+        raise SkyPartError(
+            f"{raw}: not raw SUES-200 (drone_view_512/<id>/<150|200|250|300>/ and satellite-view/<id>/)"
+        )
+    if out.exists() and not out.is_dir():
+        raise SkyPartError(f"{out}: is a file; choose a folder to write to")
+    links = _links(raw, out)
+    for source, target in track(links, "linking"):
+        _link(source, target)
+    return len(links)
+
+
+def _links(raw: Path, out: Path) -> list[tuple[Path, Path]]:
+    """(existing image, place of its link) for every folder of the split form."""
+    dataset = sues200.read(raw)
+    satellite = [record for record in dataset.train if record.view == "satellite"]
+    links: list[tuple[Path, Path]] = []
+
+    def put(records: list[Record], folder: str) -> None:
+        links.extend((r.path, out / folder / r.location / r.path.name) for r in records)
+
+    for h in dataset.altitudes:
+        name = f"{h:g}"
+        put([r for r in dataset.train if r.altitude == h], f"Training/{name}/drone")
+        put(satellite, f"Training/{name}/satellite")
+        for split in dataset.tests:
+            if split.altitude == h:
+                put(
+                    list(split.query),
+                    f"Testing/{name}/query_{split.query[0].view if split.query else 'drone'}",
+                )
+                put(
+                    list(split.gallery),
+                    f"Testing/{name}/gallery_{split.gallery[0].view if split.gallery else 'drone'}",
+                )
+    return links
+
+
+def _link(source: Path, target: Path) -> None:
+    if target.exists():
+        return
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.unlink(missing_ok=True)  # a link whose image has gone
+        try:
+            target.symlink_to(os.path.relpath(source.resolve(), target.parent.resolve()))
+        except OSError:
+            os.link(source.resolve(), target)
+    except OSError as error:
+        raise SkyPartError(
+            f"cannot write {target}: {error.strerror or error}; free the disk or choose another place"
+        ) from error

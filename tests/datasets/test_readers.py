@@ -1,0 +1,124 @@
+from pathlib import Path
+
+import pytest
+
+from skypart.datasets import open_dataset, sues200
+from skypart.datasets.records import Dataset, Position
+from skypart.errors import SkyPartError
+from tests.datasets.fakes import make_denseuav, make_folders, make_sues_raw, make_university, picture
+
+SHARED = Path(__file__).resolve().parents[3] / "shared"
+
+
+def sizes(dataset: Dataset) -> dict[str, tuple[int, int]]:
+    return {split.name: (len(split.query), len(split.gallery)) for split in dataset.tests}
+
+
+def test_university_has_both_directions_and_no_altitude(tmp_path: Path) -> None:
+    dataset = open_dataset(make_university(tmp_path))
+    assert dataset.kind == "university1652"
+    assert sizes(dataset) == {"D2S": (9, 4), "S2D": (3, 12)}
+    assert len(dataset.train) == 8
+    assert {r.location for r in dataset.train} == {"0001", "0002"}
+    assert all(r.altitude is None and r.position is None for r in dataset.train)
+    assert {r.view for r in dataset.tests[0].query} == {"drone"}
+
+
+def test_raw_sues_is_split_by_the_official_ids(tmp_path: Path) -> None:
+    dataset = open_dataset(make_sues_raw(tmp_path))
+    assert {r.location for r in dataset.train} == {"0001", "0002"}
+    altitudes = (150, 200, 250, 300)
+    expected = {f"D2S {h}m": (6, 5) for h in altitudes} | {f"S2D {h}m": (3, 10) for h in altitudes}
+    assert sizes(dataset) == expected
+    assert all(r.altitude == 150 for r in dataset.tests[0].query)
+    assert dataset.altitudes == [150, 200, 250, 300]
+
+
+def test_train_ids_file_replaces_the_official_split(tmp_path: Path) -> None:
+    make_sues_raw(tmp_path)
+    (tmp_path / "train_ids.txt").write_text("0008\n0012\n")
+    dataset = open_dataset(tmp_path)
+    assert {r.location for r in dataset.train} == {"0008", "0012"}
+    (tmp_path / "train_ids.txt").write_text("eight\n")
+    with pytest.raises(SkyPartError, match="one location number a line"):
+        open_dataset(tmp_path)
+
+
+@pytest.mark.skipif(not SHARED.is_dir(), reason="needs ../shared")
+def test_official_ids_equal_the_published_list() -> None:
+    assert sorted(map(int, (SHARED / "sues200_train_ids.txt").read_text().split())) == sorted(
+        sues200.TRAIN_IDS
+    )
+
+
+def test_denseuav_heights_and_positions(tmp_path: Path) -> None:
+    make_denseuav(tmp_path)
+    with (tmp_path / "Dense_GPS_ALL.txt").open("a") as file:
+        file.write("test/drone/002256/H80.JPG E121.5 N31.25 99\n")
+    dataset = open_dataset(tmp_path)
+    assert dataset.kind == "denseuav"
+    counts = sizes(dataset)
+    assert counts["D2S"] == (9, 30)
+    assert counts["D2S 80m"] == (3, 30)
+    assert counts["S2D"] == (18, 15)
+    assert counts["S2D 100m"] == (6, 15)
+    query = dataset.tests[0].query
+    assert query[0].position == Position(121.5, 31.25)  # the later line overrides
+    assert query[3].position == Position(120.38 + 0.0002 * 2257, 30.32 + 0.0001 * 2257)
+
+
+def test_denseuav_gps_line_with_latitude_first_is_named(tmp_path: Path) -> None:
+    make_denseuav(tmp_path)
+    (tmp_path / "Dense_GPS_ALL.txt").write_text("test/drone/002256/H80.JPG N31.25 E121.5 99\n")
+    with pytest.raises(SkyPartError, match=r"Dense_GPS_ALL\.txt, line 1"):
+        open_dataset(tmp_path)
+
+
+def test_folders_match_by_subfolder_and_stem(tmp_path: Path) -> None:
+    dataset = open_dataset(make_folders(tmp_path))
+    assert dataset.kind == "folders"
+    assert sizes(dataset) == {"D2S": (6, 3), "S2D": (3, 6)}
+    assert dataset.train[0].position == Position(10.0, 50.0)
+    assert dataset.train[0].altitude == 120.0
+    (tmp_path / "train_ids.txt").write_text("bridge\n")
+    held_out = open_dataset(tmp_path)
+    assert {r.location for r in held_out.train} == {"bridge"}
+    assert {r.location for r in held_out.tests[0].query} == {"church", "park"}
+    assert len(held_out.tests[0].gallery) == 3
+
+
+def test_folders_without_a_common_name(tmp_path: Path) -> None:
+    picture(tmp_path / "drone/a.jpg", 1, 1)
+    picture(tmp_path / "satellite/b.jpg", 1, 2)
+    with pytest.raises(SkyPartError, match="share no location"):
+        open_dataset(tmp_path)
+
+
+def test_swapped_positions_are_named(tmp_path: Path) -> None:
+    make_folders(tmp_path)
+    (tmp_path / "positions.csv").write_text("location,lon,lat\nbridge,31.0,121.0\n")
+    with pytest.raises(SkyPartError, match=r"line 2.*swapped"):
+        open_dataset(tmp_path)
+
+
+def test_wrong_layouts_get_a_plain_sentence(tmp_path: Path) -> None:
+    data = make_university(tmp_path / "outer/University-Release")
+    with pytest.raises(SkyPartError, match="not SUES-200"):
+        open_dataset(data, "sues200")
+    with pytest.raises(SkyPartError, match="unknown data set kind"):
+        open_dataset(data, "visloc")
+    with pytest.raises(SkyPartError, match=r"lies deeper; pass .*University-Release"):
+        open_dataset(tmp_path / "outer")
+    with pytest.raises(SkyPartError, match="is a part of University-1652; pass its top folder"):
+        open_dataset(data / "test/query_drone")
+    (tmp_path / "packed").mkdir()
+    (tmp_path / "packed/SUES-200.zip").write_bytes(b"PK")
+    with pytest.raises(SkyPartError, match="unpack"):
+        open_dataset(tmp_path / "packed")
+    with pytest.raises(SkyPartError, match="unpack the archive"):
+        open_dataset(tmp_path / "packed/SUES-200.zip")
+    with pytest.raises(SkyPartError, match="no such folder"):
+        open_dataset(tmp_path / "nowhere")
+    (tmp_path / "blank").mkdir()
+    with pytest.raises(SkyPartError, match="is empty"):
+        open_dataset(tmp_path / "blank")
