@@ -25,7 +25,9 @@ def atomic_path(path: str | os.PathLike[str]) -> Iterator[Path]:
             os.fsync(written.fileno())
         temporary.replace(target)
     except OSError as error:
-        raise SkyPartError(f"cannot write {target}: {error.strerror or error}; free the disk or choose another place") from error
+        raise SkyPartError(
+            f"cannot write {target}: {error.strerror or error}; free the disk or choose another place"
+        ) from error
     finally:
         temporary.unlink(missing_ok=True)
 

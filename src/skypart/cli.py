@@ -26,6 +26,77 @@ def root(
         raise typer.Exit
 
 
+@app.command()
+def doctor() -> None:
+    """Print versions, cores, accelerators, where weights are looked for, what is missing and how to get it."""
+    from skypart.doctor import print_report, report
+
+    print_report(report())
+
+
+@app.command()
+def new(
+    backbone: Annotated[str, typer.Argument(help="Published name, hub OWNER/NAME, folder or file of a ViT.")],
+    output: Annotated[Path, typer.Option("-o", "--output", help="Model file to write (.safetensors).")],
+    size: Annotated[int, typer.Option(help="Input size in pixels.")] = 448,
+    seed: Annotated[int, typer.Option(help="Seed of the untrained head.")] = 0,
+) -> None:
+    """Put an untrained SkyPart head on a pretrained backbone."""
+    from skypart.model.embedder import new_model
+    from skypart.model.storage import save_model
+
+    save_model(new_model(backbone, size, seed), output)
+    typer.echo(f"wrote {output}: an untrained head on {backbone}; train it with `skypart train`")
+
+
+@app.command()
+def embed(
+    photos: Annotated[list[Path], typer.Argument(help="Photos, or folders of photos.")],
+    output: Annotated[Path, typer.Option("-o", "--output", help="File to write (.npz: paths, embeddings).")],
+    model: Annotated[str, typer.Option(help="Model file, hub name, or default.")] = "default",
+    batch_size: Annotated[int, typer.Option(help="Photos a forward pass.")] = 16,
+    size: Annotated[int | None, typer.Option(help="Input size in pixels, if not the model's own.")] = None,
+    device: Annotated[str, typer.Option(help="cpu, cuda, cuda:1, mps.")] = "cpu",
+) -> None:
+    """Embed photos: float32 vectors of unit length, one a photo."""
+    from skypart.model.embedder import embed_files, load
+
+    count = embed_files(load(model, device, size), photos, output, batch_size)
+    typer.echo(f"wrote {output}: {count} embeddings")
+
+
+@app.command()
+def parts(
+    photo: Annotated[Path, typer.Argument(help="A photo.")],
+    output: Annotated[Path, typer.Option("-o", "--output", help="Picture to write.")],
+    model: Annotated[str, typer.Option(help="Model file, hub name, or default.")] = "default",
+    size: Annotated[int | None, typer.Option(help="Input size in pixels, if not the model's own.")] = None,
+) -> None:
+    """Draw a photo beside its parts: one colour a prototype, with centroids and their graph."""
+    from skypart.atomic import atomic_path
+    from skypart.images.decode import read_rgb
+    from skypart.model.embedder import load
+    from skypart.model.picture import parts_picture
+
+    image = read_rgb(photo)
+    drawn = parts_picture(image, load(model, size=size).explain(image), photo.name)
+    with atomic_path(output) as temporary:
+        drawn.save(temporary)
+    typer.echo(f"wrote {output}")
+
+
+@app.command()
+def info(
+    model: Annotated[str, typer.Argument(help="Model file, hub name, or default.")],
+    size: Annotated[int | None, typer.Option(help="Input size for the arithmetic, if not the model's own.")] = None,
+    json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Print parameters, multiply-adds in every convention, recipe and provenance of a model."""
+    from skypart.model.report import describe, print_description
+
+    print_description(describe(model, size), json)
+
+
 @data_app.command("check")
 def data_check(
     root: Annotated[Path, typer.Argument(help="Folder of the data set.")],

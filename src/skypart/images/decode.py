@@ -3,6 +3,7 @@
 import io
 import os
 import warnings
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TypeAlias
 
@@ -17,7 +18,7 @@ RgbImage: TypeAlias = NDArray[np.uint8]
 
 ImageLike: TypeAlias = str | os.PathLike[str] | Image.Image | NDArray[np.generic]
 
-FORMATS = ("JPEG", "PNG", "TIFF", "WEBP", "BMP", "GIF", "PPM", "MPO", "JPEG2000")
+FORMATS = ("JPEG", "PNG", "TIFF", "WEBP", "BMP", "GIF", "PPM", "JPEG2000")
 MAX_PIXELS = 200_000_000
 IMAGE_SUFFIXES = frozenset({".jpg", ".jpeg", ".png", ".tif", ".tiff", ".webp", ".bmp", ".jp2"})
 
@@ -41,7 +42,9 @@ def open_image(source: str | os.PathLike[str] | io.BytesIO, max_pixels: int = MA
             warnings.simplefilter("ignore")
             image = Image.open(source, formats=FORMATS)
     except UnidentifiedImageError:
-        raise SkyPartError(f"{name}: not an image this program reads ({', '.join(FORMATS)}); convert it first") from None
+        raise SkyPartError(
+            f"{name}: not an image this program reads ({', '.join(FORMATS)}); convert it first"
+        ) from None
     except (OSError, ValueError, SyntaxError) as error:
         raise SkyPartError(f"{name}: the image header cannot be read ({error}); copy the file again") from error
     width, height = image.size
@@ -118,3 +121,18 @@ def _wide_to_byte(values: NDArray[np.generic], mode: str) -> NDArray[np.uint8]:
         return np.round(wide).astype(np.uint8)
     low, high = float(np.nanmin(wide)), float(np.nanmax(wide))
     return np.round(np.nan_to_num((wide - low) / max(high - low, 1e-12)) * 255.0).astype(np.uint8)
+
+
+def list_photos(sources: Sequence[Path]) -> list[Path]:
+    """The image files among `sources`, folders searched through and sorted; an error if there is none."""
+    photos: list[Path] = []
+    for source in sources:
+        if source.is_dir():
+            photos += sorted(p for p in source.rglob("*") if p.suffix.lower() in IMAGE_SUFFIXES and p.is_file())
+        else:
+            photos.append(source)
+    if not photos:
+        raise SkyPartError(
+            f"no images in {', '.join(map(str, sources)) or 'the empty list'}; name photos or their folder"
+        )
+    return photos

@@ -1,0 +1,97 @@
+"""What this machine has, what is missing, and how to get it."""
+
+import os
+import platform
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+PACKAGES = {
+    "numpy": "", "torch": "", "safetensors": "", "pillow": "", "opencv-python-headless": "", "scipy": "",
+    "rasterio": "", "pyproj": "", "huggingface_hub": "", "tensorboard": "",
+    "transformers": "pip install 'skypart[transformers]'  (other backbones, e.g. DINOv3)",
+    "wandb": "pip install 'skypart[wandb]'  (second training logger)",
+}  # fmt: skip
+
+
+def report() -> list[tuple[str, str, str]]:
+    """Rows of (what, found, how to get it); the last is empty where nothing is missing."""
+    from skypart import __version__
+
+    rows = [("skypart", __version__, ""), ("python", platform.python_version(), "")]
+    for name, cure in PACKAGES.items():
+        try:
+            rows.append((name, version(name), ""))
+        except PackageNotFoundError:
+            rows.append((name, "not installed", cure or "pip install -c constraints.txt -e ."))
+    return [*rows, *_machine(), *_weights()]
+
+
+def _machine() -> list[tuple[str, str, str]]:
+    """Cores, threads, memory, accelerators."""
+    import torch
+
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    rows = [
+        ("cores", str(cores), ""),
+        (
+            "torch threads",
+            str(torch.get_num_threads()),
+            "" if torch.get_num_threads() <= cores else "set OMP_NUM_THREADS",
+        ),
+    ]
+    if hasattr(os, "sysconf") and "SC_PHYS_PAGES" in os.sysconf_names:
+        memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
+        rows.append(("memory", f"{memory:.1f} GiB", ""))
+    seen = [f"cuda:{i} {torch.cuda.get_device_name(i)}" for i in range(torch.cuda.device_count())]
+    if torch.backends.mps.is_available():
+        seen.append("mps")
+    none = "none seen by torch: runs on the CPU"
+    rows.append(("accelerators", ", ".join(seen) or none, "" if seen else "a GPU build of torch, if there is a GPU"))
+    return rows
+
+
+def _weights() -> list[tuple[str, str, str]]:
+    """Where weights are looked for, and which backbones are there already."""
+    from huggingface_hub import try_to_load_from_cache
+
+    from skypart.model.embedder import shipped_model
+    from skypart.model.sources import BACKBONES, weights_folders
+
+    rows = []
+    for folder in weights_folders():
+        count = len([entry for entry in folder.iterdir() if not entry.name.startswith(".")]) if folder.is_dir() else 0
+        rows.append(("weights folder", f"{folder} ({count} files)" if folder.is_dir() else f"{folder} (absent)", ""))
+    rows.append(
+        ("default model", str(shipped_model()) if shipped_model().is_file() else "not shipped with this version", "")
+    )
+    for name, published in BACKBONES.items():
+        local = [file for folder in weights_folders() if folder.is_dir() for file in folder.glob(f"{name}.*")]
+        cached = published.repository and try_to_load_from_cache(
+            published.repository, "model.safetensors", revision=published.revision
+        )
+        if local:
+            rows.append((name, str(local[0]), ""))
+        elif isinstance(cached, str) and Path(cached).is_file():
+            rows.append((name, f"in the hub cache ({published.repository})", ""))
+        else:
+            cure = (
+                f"fetched from the hub ({published.repository}) at first use"
+                if published.repository
+                else f"put {published.obtain} into {weights_folders()[-1]} as {name}.pth"
+            )
+            rows.append((name, "not on this disk", cure))
+    return rows
+
+
+def print_report(rows: list[tuple[str, str, str]]) -> None:
+    """Print the rows as a table; paths are folded, never cut."""
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table()
+    for title in ("what", "found", "how to get it"):
+        table.add_column(title, overflow="fold")
+    for row in rows:
+        table.add_row(*map(Text, row))
+    Console().print(table)

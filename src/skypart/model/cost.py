@@ -1,0 +1,78 @@
+"""Size and arithmetic of a model in every convention of the literature, so that numbers can be compared."""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from skypart.model.skypart import SkyPart
+
+
+@dataclass(frozen=True)
+class Cost:
+    """Multiply-adds of one image at `size` pixels, and parameters by top-level module.
+
+    linear: convolutions and linear layers. attention: the products QK' and AV inside the backbone.
+    parts: assignment, aggregation, centroids and graph mixing in the head.
+    """
+
+    size: int
+    parameters: dict[str, int]
+    linear: int
+    attention: int
+    parts: int
+
+    @property
+    def total_parameters(self) -> int:
+        """All parameters of the deployed model."""
+        return sum(self.parameters.values())
+
+    def conventions(self) -> dict[str, float]:
+        """Giga-operations under each convention used in papers, by name."""
+        plain, full = self.linear + self.parts, self.linear + self.parts + self.attention
+        return {
+            "GMACs, 1 image, without attention products (the paper's figure)": plain / 1e9,
+            "GMACs, 1 image, with attention products": full / 1e9,
+            "GMACs, 2 images, without attention products (MEAN, DenseUAV)": 2 * plain / 1e9,
+            "GMACs, 2 images, with attention products": 2 * full / 1e9,
+            "GFLOPs (2 per MAC), 1 image, with attention products": 2 * full / 1e9,
+        }
+
+
+def parameters_by_module(model: nn.Module) -> dict[str, int]:
+    """Parameters of each direct child."""
+    return {name: sum(p.numel() for p in child.parameters()) for name, child in model.named_children()}
+
+
+def measure(model: SkyPart, size: int | None = None) -> Cost:
+    """Count the multiply-adds of one image by running it and looking at every linear layer and convolution."""
+    size = size or model.preprocessing.size
+    linear = 0
+
+    def count(module: nn.Module, inputs: tuple[Tensor, ...], output: Tensor) -> None:
+        nonlocal linear
+        if isinstance(module, nn.Linear):
+            linear += output.numel() * module.in_features
+        elif isinstance(module, nn.Conv2d):
+            linear += output.numel() * module.weight[0].numel()
+
+    hooks = [m.register_forward_hook(count) for m in model.modules() if isinstance(m, nn.Linear | nn.Conv2d)]
+    was_training = model.training
+    try:
+        with torch.inference_mode():
+            output = model.eval()(torch.zeros(1, 3, size, size))
+    finally:
+        model.train(was_training)
+        for hook in hooks:
+            hook.remove()
+    patches, prototypes = output.assignment.shape[1:]
+    config = model.config
+    tokens = patches + 1 + getattr(getattr(model.backbone, "config", None), "registers", 0)
+    blocks = max(config.patch_layer or model.tokens_from.depth, config.cls_layer or model.tokens_from.depth)
+    return Cost(
+        size=size,
+        parameters=parameters_by_module(model),
+        linear=linear,
+        attention=2 * tokens * tokens * model.tokens_from.dim * blocks,
+        parts=prototypes * patches * (2 * config.part_dim + 2) + config.graph_layers * prototypes**2 * config.part_dim,
+    )

@@ -1,0 +1,169 @@
+"""`skypart.load(...)` and what it gives: photos in, unit vectors out."""
+
+import hashlib
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
+from functools import cached_property
+from importlib.resources import files
+from pathlib import Path
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from skypart.atomic import atomic_path
+from skypart.errors import SkyPartError
+from skypart.images.decode import ImageLike, list_photos
+from skypart.images.preprocess import Interpolation, Preprocessing
+from skypart.model.fusion import Readout
+from skypart.model.skypart import SkyPart, SkyPartOutput
+from skypart.model.sources import resolve
+from skypart.model.storage import load_model
+from skypart.progress import track
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """What the model saw in one photo.
+
+    assignment: (rows, columns, prototypes), summing to 1 over the last. salience: (prototypes,), 0 where closed.
+    active: (prototypes,) bool. centroids: (prototypes, 2) as (x, y) in [0, 1]. gate: (part, cls, graph) weights.
+    """
+
+    assignment: NDArray[np.float32]
+    salience: NDArray[np.float32]
+    active: NDArray[np.bool_]
+    centroids: NDArray[np.float32]
+    gate: NDArray[np.float32]
+    embedding: NDArray[np.float32]
+
+
+class Embedder:
+    """A loaded model with its preprocessing; the same photo gives the same vector in any batch."""
+
+    def __init__(self, model: SkyPart, device: str | torch.device = "cpu") -> None:
+        self.model = model.eval().to(device)
+        self.device = torch.device(device)
+
+    @property
+    def preprocessing(self) -> Preprocessing:
+        """How photos become model input."""
+        return self.model.preprocessing
+
+    @property
+    def size(self) -> int:
+        """Edge of the model input in pixels."""
+        return self.preprocessing.size
+
+    @property
+    def interpolation(self) -> Interpolation:
+        """The filter that resizes photos."""
+        return self.preprocessing.interpolation
+
+    @property
+    def dim(self) -> int:
+        """Length of an embedding."""
+        return self.model.config.embedding_dim
+
+    @cached_property
+    def digest(self) -> str:
+        """A hash of weights and settings: equal digests give equal embeddings."""
+        settings = [asdict(self.model.config), asdict(self.preprocessing)]
+        digest = hashlib.blake2b(json.dumps(settings, sort_keys=True).encode(), digest_size=16)
+        for key, tensor in sorted(self.model.state_dict().items()):
+            digest.update(key.encode())
+            digest.update(tensor.cpu().contiguous().numpy().tobytes())
+        return digest.hexdigest()
+
+    def embed(self, images: Sequence[ImageLike], batch_size: int = 16) -> NDArray[np.float32]:
+        """Embed paths, PIL images or uint8 arrays: (n, dim) float32 of unit length, in the order given."""
+        if batch_size < 1:
+            raise SkyPartError(f"batch_size={batch_size} must be at least 1")
+        blocks = [output.embedding.cpu().numpy() for output in self.outputs(images, batch_size)]
+        return np.concatenate(blocks) if blocks else np.zeros((0, self.dim), dtype=np.float32)
+
+    def outputs(self, images: Sequence[ImageLike], batch_size: int = 16) -> Iterator[SkyPartOutput]:
+        """The model's whole output, batch by batch."""
+        for start in range(0, len(images), batch_size):
+            yield self.forward(np.stack([self.preprocessing(image) for image in images[start : start + batch_size]]))
+
+    def forward(self, inputs: NDArray[np.float32]) -> SkyPartOutput:
+        """Run preprocessed inputs (n, 3, size, size) without gradient."""
+        with torch.inference_mode():
+            output: SkyPartOutput = self.model(torch.from_numpy(inputs).to(self.device))
+        return output
+
+    def explain(self, image: ImageLike) -> Explanation:
+        """Parts, salience, layout and gate of one photo."""
+        output = next(self.outputs([image], 1))
+        rows, columns = output.grid
+        return Explanation(
+            assignment=output.assignment[0].reshape(rows, columns, -1).cpu().numpy(),
+            salience=output.salience[0].cpu().numpy(),
+            active=output.active[0].cpu().numpy(),
+            centroids=output.centroids[0].cpu().numpy(),
+            gate=output.gate[0].cpu().numpy(),
+            embedding=output.embedding[0].cpu().numpy(),
+        )
+
+
+def load(
+    path_or_name: str | Path,
+    device: str | torch.device = "cpu",
+    size: int | None = None,
+    readout: Readout | None = None,
+) -> Embedder:
+    """Load a model file, a folder or OWNER/NAME[@REVISION] of the hub.
+
+    size: another input size than the model's own, divisible by its patch.
+    readout: an ablation of the same weights (`cls`, `part`, `no_graph`).
+    """
+    model = load_model(model_file(str(path_or_name)))
+    if size is not None:
+        patch = model.tokens_from.patch
+        if size < patch or size % patch:
+            better = max(1, round(size / patch)) * patch
+            raise SkyPartError(f"input size {size} is not divisible by the patch of {patch}; use {better}")
+        model.preprocessing = replace(model.preprocessing, size=size)
+    if readout is not None:
+        model.with_readout(readout)
+    return Embedder(model, device)
+
+
+def new_model(backbone: str, size: int = 448, seed: int = 0) -> SkyPart:
+    """An untrained head, drawn from `seed`, on the pretrained `backbone`, for inputs of `size` pixels."""
+    model = SkyPart.from_backbone(backbone, seed=seed)
+    if size % model.tokens_from.patch:
+        raise SkyPartError(f"input size {size} is not divisible by the patch of {model.tokens_from.patch}")
+    model.preprocessing = Preprocessing(size=size)
+    model.provenance = {"backbone": backbone, "training": "none: the head is untrained"}
+    return model
+
+
+def embed_files(embedder: Embedder, sources: Sequence[Path], output: Path, batch_size: int = 16) -> int:
+    """Embed photos and folders of photos into an .npz of `paths`, `embeddings` and the model's digest."""
+    photos = list_photos(sources)
+    if output.suffix != ".npz":
+        raise SkyPartError(f"{output}: embeddings are written as .npz; rename the output")
+    blocks = [
+        embedder.embed(photos[start : start + batch_size], batch_size)
+        for start in track(range(0, len(photos), batch_size), "embedding")
+    ]
+    with atomic_path(output) as temporary:
+        np.savez(temporary, paths=[str(p) for p in photos], embeddings=np.concatenate(blocks), model=embedder.digest)
+    return len(photos)
+
+
+def shipped_model() -> Path:
+    """Where the model that comes with the package lies."""
+    return Path(str(files("skypart"))) / "weights" / "default.safetensors"
+
+
+def model_file(name: str) -> Path:
+    """The file of the model called `name`; `default` is the one shipped with the package."""
+    if name != "default":
+        return resolve(name).file
+    if not shipped_model().is_file():
+        raise SkyPartError("no default model is shipped with this version; name a model file, or train one first")
+    return shipped_model()

@@ -1,0 +1,36 @@
+"""Altitude as a training-time nuisance: a scale and shift for each altitude bin, averaged at inference."""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+
+
+class AltitudeFiLM(nn.Module):
+    """FiLM(z; a) = gamma_a * z + beta_a over bins a of altitude; evaluation always uses the mean of the bins.
+
+    bins: the altitudes in metres, one bin each; without any, one bin serves all images.
+    """
+
+    centres: Tensor
+
+    def __init__(self, dim: int, bins: Sequence[float]) -> None:
+        super().__init__()
+        count = max(1, len(bins))
+        self.gamma = nn.Parameter(torch.ones(count, dim))
+        self.beta = nn.Parameter(torch.zeros(count, dim))
+        self.register_buffer("centres", torch.tensor(list(bins), dtype=torch.float32), persistent=False)
+
+    def forward(self, tokens: Tensor, altitude: Tensor | None = None) -> Tensor:
+        """Modulate tokens (batch, patches, dim); in training by altitude (batch,) in metres, NaN where unknown."""
+        if not self.training or altitude is None or not len(self.centres):
+            return self.mean(tokens)
+        known = torch.isfinite(altitude)
+        nearest = (torch.nan_to_num(altitude)[:, None] - self.centres).abs().argmin(dim=1)
+        gamma = torch.where(known[:, None], self.gamma[nearest], self.gamma.mean(0))
+        beta = torch.where(known[:, None], self.beta[nearest], self.beta.mean(0))
+        return gamma[:, None] * tokens + beta[:, None]
+
+    def mean(self, tokens: Tensor) -> Tensor:
+        """The modulation averaged over all bins; equal to the mean of every bin's output, FiLM being affine."""
+        return self.gamma.mean(0) * tokens + self.beta.mean(0)

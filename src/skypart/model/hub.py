@@ -1,0 +1,68 @@
+"""`save_pretrained`, `from_pretrained` and `push_to_hub`, as Hugging Face users expect them."""
+
+from importlib.resources import files
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+from huggingface_hub import PyTorchModelHubMixin
+
+if TYPE_CHECKING:
+    from skypart.model.skypart import SkyPart
+
+_CARD = files("skypart.model").joinpath("model_card.md").read_text(encoding="utf-8")
+
+
+class HubMixin(
+    PyTorchModelHubMixin,
+    library_name="skypart",
+    license="apache-2.0",
+    pipeline_tag="image-feature-extraction",
+    tags=["geo-localization", "drone", "satellite", "image-retrieval"],
+    model_card_template=_CARD,
+):
+    """Stores our own safetensors file, which carries head, backbone, recipe and provenance, beside config.json."""
+
+    def _save_pretrained(self, save_directory: Path) -> None:
+        from skypart.model.storage import save_model
+
+        save_model(cast("SkyPart", self), save_directory / "model.safetensors")
+
+    def generate_model_card(self, *args: Any, **kwargs: Any) -> Any:
+        """The model card, filled with this model's recipe and provenance."""
+        from skypart.model.storage import card_fields
+
+        return super().generate_model_card(*args, **kwargs, **card_fields(cast("SkyPart", self)))
+
+    @classmethod
+    def _from_pretrained(
+        cls,
+        *,
+        model_id: str,
+        revision: str | None,
+        cache_dir: str | Path | None,
+        force_download: bool,
+        local_files_only: bool,
+        token: str | bool | None,
+        map_location: str = "cpu",
+        **_: Any,
+    ) -> "SkyPart":
+        from huggingface_hub import hf_hub_download
+
+        from skypart.model.storage import load_model
+
+        folder = Path(model_id)
+        if folder.is_dir():
+            file = folder / "model.safetensors"
+        else:
+            file = Path(
+                hf_hub_download(
+                    model_id,
+                    "model.safetensors",
+                    revision=revision,
+                    cache_dir=cache_dir,
+                    force_download=force_download,
+                    local_files_only=local_files_only,
+                    token=token,
+                )
+            )
+        return load_model(file).to(map_location)

@@ -1,0 +1,51 @@
+"""Which prototypes matter in this image: a Gumbel-sigmoid gate with a floor."""
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+
+class Salience(NamedTuple):
+    """All (batch, prototypes): weight in [0, 1], 0 where closed; active, bool, where open; order to rank them by.
+
+    `order` are the logits: their ranking survives where the sigmoid saturates.
+    """
+
+    weight: Tensor
+    active: Tensor
+    order: Tensor
+
+
+class SalienceGate(nn.Module):
+    """sigmoid((logit + noise) / temperature), closed where it does not exceed 0.5, but for the `min_active` largest.
+
+    The decision is hard, its gradient passes straight through: a closed prototype weighs exactly 0 and still
+    learns. Noise, Gumbel(0, 1), is added in training only.
+    """
+
+    def __init__(self, dim: int, hidden: int, bias: float, temperature: float, min_active: int) -> None:
+        super().__init__()
+        self.temperature = temperature
+        self.min_active = min_active
+        last = nn.Linear(hidden, 1)
+        nn.init.constant_(last.bias, bias)
+        self.mlp = nn.Sequential(nn.Linear(dim, hidden), nn.GELU(), last)
+
+    def forward(self, descriptors: Tensor, noise: Tensor | None = None) -> Salience:
+        """Gate descriptors (batch, prototypes, dim); training noise (batch, prototypes) is drawn here if not given."""
+        logits = self.mlp(descriptors).squeeze(-1)
+        if self.training:
+            logits = logits + (gumbel_noise(logits) if noise is None else noise)
+        soft = torch.sigmoid(logits / self.temperature)
+        floor = torch.zeros_like(soft, dtype=torch.bool)
+        floor.scatter_(1, logits.topk(min(self.min_active, logits.shape[1]), dim=1).indices, True)
+        active = (soft > 0.5) | floor
+        weight = torch.where(active, soft, soft - soft.detach())
+        return Salience(weight, active, logits)
+
+
+def gumbel_noise(like: Tensor, generator: torch.Generator | None = None) -> Tensor:
+    """Gumbel(0, 1) noise of the shape, type and device of `like`."""
+    uniform = torch.rand(like.shape, generator=generator, device=generator.device if generator else like.device)
+    return -torch.log(-torch.log(uniform.clamp(1e-7, 1 - 1e-7))).to(like)

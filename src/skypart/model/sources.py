@@ -1,0 +1,122 @@
+"""Where weights come from: a file, a folder, our weights folders, or the Hugging Face hub at a pinned revision."""
+
+import json
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from skypart.errors import SkyPartError
+
+
+@dataclass(frozen=True)
+class Published:
+    """A published backbone: its hub repository at a pinned revision, or where its authors offer the file."""
+
+    title: str
+    repository: str | None = None
+    revision: str | None = None
+    obtain: str = ""
+
+
+BACKBONES = {
+    "dinov2_vits14": Published("DINOv2 ViT-S/14", "facebook/dinov2-small", "ed25f3a31f01632728cabb09d1542f84ab7b0056"),
+    "dinov2_vitb14": Published("DINOv2 ViT-B/14", "facebook/dinov2-base", "f9e44c814b77203eaa57a6bdbbd535f21ede1415"),
+    "dinov2_vits14_reg": Published(
+        "DINOv2 ViT-S/14, 4 registers",
+        "facebook/dinov2-with-registers-small",
+        "0d9846e56b43a21fa46d7f3f5070f0506a5795a9",
+    ),
+    "dinov2_vitb14_reg": Published(
+        "DINOv2 ViT-B/14, 4 registers",
+        "facebook/dinov2-with-registers-base",
+        "a1d738ccfa7ae170945f210395d99dde8adb1805",
+    ),
+    "dino_vits16": Published("DINO ViT-S/16", "facebook/dino-vits16", "abe3b354cb6a9b6f146096b14a4a9d7eecbcb4bd"),
+    "ibot_vits16": Published(
+        "iBOT ViT-S/16", obtain="the ViT-S/16 teacher checkpoint of the bytedance/ibot repository"
+    ),
+    "mocov3_vits16": Published(
+        "MoCo v3 ViT-S/16", obtain="vit-s-300ep.pth.tar of the facebookresearch/moco-v3 repository"
+    ),
+}
+
+
+@dataclass(frozen=True)
+class WeightsSource:
+    """A weights file on this disk, its Hugging Face config.json if it has one, and how to name its origin."""
+
+    file: Path
+    config: dict[str, Any] | None
+    origin: str
+
+
+def weights_folders() -> list[Path]:
+    """Folders searched for weights by name: those of SKYPART_WEIGHTS, then ~/.cache/skypart/weights."""
+    listed = [Path(entry) for entry in os.environ.get("SKYPART_WEIGHTS", "").split(os.pathsep) if entry]
+    cache = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache"))
+    return [*listed, cache / "skypart" / "weights"]
+
+
+def resolve(name: str, revision: str | None = None) -> WeightsSource:
+    """Find the weights called `name`: a path, a name of BACKBONES, or OWNER/NAME[@REVISION] on the hub."""
+    path = Path(name).expanduser()
+    if path.is_file():
+        return WeightsSource(path, None, str(path))
+    if path.is_dir():
+        return _from_folder(path, str(path))
+    for folder in weights_folders():
+        found = next(iter(sorted(folder.glob(f"{name}.*"))), None) if folder.is_dir() and "/" not in name else None
+        if found is not None:
+            return WeightsSource(found, None, str(found))
+        if "/" not in name and (folder / name).is_dir():
+            return _from_folder(folder / name, str(folder / name))
+    known = BACKBONES.get(name)
+    if known is not None and known.repository is None:
+        raise SkyPartError(
+            f"{known.title} is not on the hub: get {known.obtain} and pass its path, or put it into "
+            f"{weights_folders()[-1]} as {name}.pth"
+        )
+    if known is not None and known.repository is not None:
+        return _from_hub(known.repository, revision or known.revision)
+    if name.count("/") == 1 and not name.startswith((".", "/", "~")) and path.suffix not in (".safetensors", ".pth"):
+        repository, _, pinned = name.partition("@")
+        return _from_hub(repository, revision or pinned or None)
+    raise SkyPartError(
+        f"no weights called {name!r}: give a file, a folder, OWNER/NAME of the hub, or one of {', '.join(BACKBONES)}"
+    )
+
+
+def _from_folder(folder: Path, origin: str) -> WeightsSource:
+    """The weights file of a local folder in Hugging Face layout."""
+    for candidate in ("model.safetensors", "pytorch_model.bin"):
+        if (folder / candidate).is_file():
+            declared = folder / "config.json"
+            config = json.loads(declared.read_text()) if declared.is_file() else None
+            return WeightsSource(folder / candidate, config, origin)
+    raise SkyPartError(f"{folder}: holds neither model.safetensors nor pytorch_model.bin; name the weights file itself")
+
+
+def _from_hub(repository: str, revision: str | None) -> WeightsSource:
+    """Download (or find in the local hub cache) the weights of a hub repository."""
+    from huggingface_hub import hf_hub_download
+    from huggingface_hub.errors import EntryNotFoundError, HfHubHTTPError, LocalEntryNotFoundError
+
+    origin = f"{repository}@{revision}" if revision else repository
+
+    def fetch(filename: str) -> Path:
+        return Path(hf_hub_download(repository, filename, revision=revision))
+
+    try:
+        try:
+            file = fetch("model.safetensors")
+        except LocalEntryNotFoundError:
+            raise
+        except EntryNotFoundError:
+            file = fetch("pytorch_model.bin")
+        return WeightsSource(file, json.loads(fetch("config.json").read_text()), origin)
+    except (HfHubHTTPError, LocalEntryNotFoundError, OSError) as error:
+        raise SkyPartError(
+            f"{origin} cannot be fetched from the Hugging Face hub ({type(error).__name__}); connect to the network "
+            f"once, or download the file elsewhere and pass its path or put it into {weights_folders()[-1]}"
+        ) from error

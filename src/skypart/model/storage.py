@@ -1,0 +1,96 @@
+"""Model files: safetensors with the head, backbone, preprocessing, recipe and provenance in the header."""
+
+import json
+from dataclasses import asdict, fields
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+
+from skypart import __version__
+from skypart.atomic import atomic_path
+from skypart.errors import SkyPartError
+from skypart.images.preprocess import Preprocessing
+from skypart.model.backbone import build_backbone, describe_backbone
+from skypart.model.skypart import HeadConfig, SkyPart
+from skypart.model.weights_files import load_strictly, read_state
+
+FORMAT_VERSION = 1
+
+
+def save_model(model: SkyPart, path: str | Path, dtype: Literal["float32", "float16"] = "float32") -> None:
+    """Write `model` to `path` (.safetensors), atomically; float16 halves the file, statistics stay float32."""
+    target = Path(path)
+    if target.suffix != ".safetensors":
+        raise SkyPartError(f"{target}: a model file must end in .safetensors; rename it")
+    narrow = torch.float16 if dtype == "float16" else torch.float32
+    state = {
+        key: (tensor.to(narrow) if tensor.is_floating_point() and tensor.ndim > 1 else tensor).cpu().contiguous()
+        for key, tensor in model.state_dict().items()
+    }
+    metadata = {
+        "format": "skypart",
+        "format_version": str(FORMAT_VERSION),
+        "skypart_version": __version__,
+        "head": json.dumps(asdict(model.config)),
+        "backbone": json.dumps(describe_backbone(model.backbone)),
+        "preprocessing": json.dumps(asdict(model.preprocessing)),
+        "recipe": json.dumps(model.recipe),
+        "provenance": json.dumps(model.provenance),
+    }
+    with atomic_path(target) as temporary:
+        save_file(state, temporary, metadata=metadata)
+
+
+def read_metadata(path: Path) -> dict[str, Any]:
+    """The header of a model file, its JSON fields parsed; an error if it is no SkyPart model."""
+    if not path.is_file():
+        raise SkyPartError(f"{path}: no such model file; check the path")
+    try:
+        with safe_open(path, "pt") as file:
+            header = dict(file.metadata() or {})
+    except (SafetensorError, OSError) as error:
+        raise SkyPartError(f"{path}: not a readable safetensors file ({error}); download or save it again") from error
+    if header.get("format") != "skypart":
+        raise SkyPartError(
+            f"{path}: holds weights but no SkyPart model (a bare backbone, perhaps); "
+            "make a model of it with `skypart new` or `skypart train`"
+        )
+    if int(header["format_version"]) > FORMAT_VERSION:
+        raise SkyPartError(
+            f"{path}: model format {header['format_version']} is newer than {FORMAT_VERSION}; upgrade skypart"
+        )
+    parsed = ("head", "backbone", "preprocessing", "recipe", "provenance")
+    return {key: json.loads(value) if key in parsed else value for key, value in header.items()}
+
+
+def load_model(path: str | Path) -> SkyPart:
+    """Read a model file; the result is in evaluation mode, in float32, on the CPU."""
+    file = Path(path)
+    header = read_metadata(file)
+    known = {field.name for field in fields(HeadConfig)}
+    if unknown := set(header["head"]) - known:
+        raise SkyPartError(f"{file}: unknown head settings {', '.join(sorted(unknown))}; upgrade skypart")
+    head = header["head"] | {"altitude_bins": tuple(header["head"]["altitude_bins"])}
+    model = SkyPart(build_backbone(header["backbone"]), HeadConfig(**head))
+    state = {key: tensor.float() if tensor.is_floating_point() else tensor for key, tensor in read_state(file).items()}
+    load_strictly(model, state, str(file))
+    model.preprocessing = Preprocessing(**header["preprocessing"])
+    model.recipe = header["recipe"]
+    model.provenance = header["provenance"]
+    return model.eval()
+
+
+def card_fields(model: SkyPart) -> dict[str, Any]:
+    """What the model card template shows of `model`."""
+    description = describe_backbone(model.backbone)
+    return {
+        "size": model.preprocessing.size,
+        "interpolation": model.preprocessing.interpolation,
+        "parameters": f"{sum(p.numel() for p in model.parameters()) / 1e6:.2f} M",
+        "backbone": model.provenance.get("backbone", description["kind"]),
+        "readout": model.config.readout,
+        **{key: model.provenance[key] for key in ("training", "results", "licence_chain") if key in model.provenance},
+    }

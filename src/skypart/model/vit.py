@@ -1,0 +1,224 @@
+"""A compact vision transformer that holds DINOv2, DINO, iBOT and MoCo v3 weights under their original key names."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import scaled_dot_product_attention
+from torch.utils.checkpoint import checkpoint
+
+from skypart.errors import SkyPartError
+from skypart.model.positions import PositionMode, interpolate_positions
+
+
+@dataclass(frozen=True)
+class ViTConfig:
+    """The shape of a vision transformer; a checkpoint determines all of it but `position_mode`.
+
+    patch: edge of a patch in pixels. dim: token width. grid: (rows, columns) of the stored positions.
+    registers: extra tokens between CLS and the patches. layer_scale: whether blocks scale their residuals.
+    """
+
+    patch: int = 14
+    dim: int = 384
+    depth: int = 12
+    heads: int = 6
+    hidden: int = 1536
+    grid: tuple[int, int] = (37, 37)
+    registers: int = 0
+    layer_scale: bool = True
+    qkv_bias: bool = True
+    eps: float = 1e-6
+    position_mode: PositionMode = "original"
+
+
+class Tokens(NamedTuple):
+    """What a backbone gives the head: cls (batch, dim), patches (batch, rows * columns, dim), grid (rows, columns)."""
+
+    cls: Tensor
+    patches: Tensor
+    grid: tuple[int, int]
+
+
+class PatchEmbedding(nn.Module):
+    """Cut (batch, 3, height, width) into patches and project each: (batch, rows * columns, dim)."""
+
+    def __init__(self, patch: int, dim: int) -> None:
+        super().__init__()
+        self.proj = nn.Conv2d(3, dim, kernel_size=patch, stride=patch)
+
+    def forward(self, images: Tensor) -> Tensor:
+        """(batch, 3, height, width) -> (batch, rows * columns, dim)."""
+        return self.proj(images).flatten(2).transpose(1, 2)  # type: ignore[no-any-return]
+
+
+class Attention(nn.Module):
+    """Multi-head self-attention over (batch, tokens, dim)."""
+
+    def __init__(self, dim: int, heads: int, qkv_bias: bool) -> None:
+        super().__init__()
+        self.heads = heads
+        self.qkv = nn.Linear(dim, 3 * dim, bias=qkv_bias)
+        self.proj = nn.Linear(dim, dim)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(batch, tokens, dim) -> the same shape."""
+        batch, tokens, dim = x.shape
+        qkv = self.qkv(x).reshape(batch, tokens, 3, self.heads, dim // self.heads).permute(2, 0, 3, 1, 4)
+        mixed = scaled_dot_product_attention(qkv[0], qkv[1], qkv[2])
+        return self.proj(mixed.transpose(1, 2).reshape(batch, tokens, dim))  # type: ignore[no-any-return]
+
+
+class FeedForward(nn.Module):
+    """Two linear layers with an exact GELU between."""
+
+    def __init__(self, dim: int, hidden: int) -> None:
+        super().__init__()
+        self.fc1 = nn.Linear(dim, hidden)
+        self.act = nn.GELU()
+        self.fc2 = nn.Linear(hidden, dim)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(..., dim) -> the same shape."""
+        return self.fc2(self.act(self.fc1(x)))  # type: ignore[no-any-return]
+
+
+class LayerScale(nn.Module):
+    """A learned factor for each channel of a residual branch."""
+
+    def __init__(self, dim: int) -> None:
+        super().__init__()
+        self.gamma = nn.Parameter(torch.ones(dim))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(..., dim) -> the same shape."""
+        return x * self.gamma
+
+
+class Block(nn.Module):
+    """A pre-norm transformer block."""
+
+    def __init__(self, config: ViTConfig) -> None:
+        super().__init__()
+        self.norm1 = nn.LayerNorm(config.dim, eps=config.eps)
+        self.attn = Attention(config.dim, config.heads, config.qkv_bias)
+        self.ls1 = LayerScale(config.dim) if config.layer_scale else nn.Identity()
+        self.norm2 = nn.LayerNorm(config.dim, eps=config.eps)
+        self.mlp = FeedForward(config.dim, config.hidden)
+        self.ls2 = LayerScale(config.dim) if config.layer_scale else nn.Identity()
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(batch, tokens, dim) -> the same shape."""
+        x = x + self.ls1(self.attn(self.norm1(x)))
+        return x + self.ls2(self.mlp(self.norm2(x)))  # type: ignore[no-any-return]
+
+
+class VisionTransformer(nn.Module):
+    """Patch embedding, CLS and register tokens, positions, blocks, and a final norm at every tap.
+
+    `freeze` decides which blocks learn; the frozen ones run without gradient, whatever the caller does.
+    """
+
+    def __init__(self, config: ViTConfig) -> None:
+        super().__init__()
+        self.config = config
+        self.patch_embed = PatchEmbedding(config.patch, config.dim)
+        self.cls_token = nn.Parameter(torch.zeros(1, 1, config.dim))
+        self.pos_embed = nn.Parameter(torch.zeros(1, 1 + config.grid[0] * config.grid[1], config.dim))
+        if config.registers:
+            self.register_tokens = nn.Parameter(torch.zeros(1, config.registers, config.dim))
+        self.blocks = nn.ModuleList(Block(config) for _ in range(config.depth))
+        self.norm = nn.LayerNorm(config.dim, eps=config.eps)
+        self.frozen_blocks = 0
+        self.gradient_checkpointing = False
+        for parameter in (self.cls_token, self.pos_embed):
+            nn.init.trunc_normal_(parameter, std=0.02)
+
+    @property
+    def dim(self) -> int:
+        """Token width."""
+        return self.config.dim
+
+    @property
+    def depth(self) -> int:
+        """Number of blocks."""
+        return self.config.depth
+
+    @property
+    def patch(self) -> int:
+        """Edge of a patch in pixels."""
+        return self.config.patch
+
+    def freeze(self, trainable_blocks: int) -> None:
+        """Let the last `trainable_blocks` blocks and the final norm learn; all blocks: the embeddings too."""
+        if not 0 <= trainable_blocks <= self.depth:
+            raise SkyPartError(
+                f"trainable_blocks={trainable_blocks} must lie between 0 and {self.depth}, the backbone's depth"
+            )
+        self.frozen_blocks = self.depth - trainable_blocks
+        everything = self.frozen_blocks == 0
+        for name, parameter in self.named_parameters():
+            in_block = name.startswith("blocks.") and int(name.split(".")[1]) >= self.frozen_blocks
+            parameter.requires_grad_(everything or in_block or (name.startswith("norm.") and trainable_blocks > 0))
+
+    def embed(self, images: Tensor) -> tuple[Tensor, tuple[int, int]]:
+        """(batch, 3, height, width) -> tokens before the first block (batch, 1 + registers + patches, dim), grid."""
+        height, width = images.shape[-2:]
+        patch = self.config.patch
+        if height % patch or width % patch:
+            raise SkyPartError(
+                f"an input of {height} x {width} pixels is not divisible by the patch of {patch}; "
+                f"use {max(patch, round(height / patch) * patch)} x {max(patch, round(width / patch) * patch)}"
+            )
+        grid = (height // patch, width // patch)
+        positions = interpolate_positions(
+            self.pos_embed[:, 1:],
+            self.config.grid,
+            grid,
+            self.config.position_mode,
+            antialias=self.config.registers > 0,
+        )
+        patches = self.patch_embed(images) + positions
+        prefix = (self.cls_token + self.pos_embed[:, :1]).expand(len(images), -1, -1)
+        if self.config.registers:
+            prefix = torch.cat([prefix, self.register_tokens.expand(len(images), -1, -1)], dim=1)
+        return torch.cat([prefix, patches], dim=1), grid
+
+    def run(self, x: Tensor, start: int, stop: int) -> Tensor:
+        """Tokens (batch, tokens, dim) through blocks start..stop-1; the frozen ones without gradient."""
+        for index in range(start, stop):
+            block = self.blocks[index]
+            if index < self.frozen_blocks:
+                with torch.no_grad():
+                    x = block(x)
+            elif self.gradient_checkpointing and torch.is_grad_enabled():
+                x = checkpoint(block, x, use_reentrant=False)
+            else:
+                x = block(x)
+        return x
+
+    def split(self, x: Tensor, grid: tuple[int, int]) -> Tokens:
+        """Apply the final norm to (batch, tokens, dim) and name its parts."""
+        x = self.norm(x)
+        return Tokens(x[:, 0], x[:, 1 + self.config.registers :], grid)
+
+    def forward(self, images: Tensor, taps: Sequence[int] | None = None) -> list[Tokens]:
+        """Tokens after each block count in `taps` (default: all blocks), in that order.
+
+        images: (batch, 3, height, width), normalised; height and width divisible by the patch.
+        taps: 1..depth; nothing beyond the last one asked for is computed.
+        """
+        wanted = list(taps) if taps is not None else [self.depth]
+        if not wanted or min(wanted) < 1 or max(wanted) > self.depth:
+            raise SkyPartError(f"token layers {wanted} must lie between 1 and {self.depth}, the backbone's depth")
+        with torch.set_grad_enabled(torch.is_grad_enabled() and self.frozen_blocks == 0):
+            x, grid = self.embed(images)
+        found: dict[int, Tokens] = {}
+        done = 0
+        for tap in sorted(set(wanted)):
+            x = self.run(x, done, tap)
+            found[tap] = self.split(x, grid)
+            done = tap
+        return [found[tap] for tap in wanted]
