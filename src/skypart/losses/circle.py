@@ -1,0 +1,42 @@
+"""Circle loss (Sun et al., 2020) over drone x satellite pairs."""
+
+import torch
+from torch import Tensor
+
+from skypart.losses.pairs import (
+    CrossViewPairs,
+    cross_view_pairs,
+    log_one_plus_exp,
+    masked_logsumexp,
+    masked_mean,
+)
+
+
+def circle_loss(
+    embedding: Tensor, location: Tensor, is_drone: Tensor, margin: float = 0.25, gamma: float = 64.0
+) -> Tensor:
+    """Mean over the anchors of both views that have a positive and a negative in the other view; scalar.
+
+    embedding (B, D) of any length, location (B,) int64, is_drone (B,) bool.
+    """
+    pairs = cross_view_pairs(embedding, location, is_drone)
+    return circle_from_pairs(pairs, pairs.similarity.detach(), margin, gamma)
+
+
+def circle_from_pairs(pairs: CrossViewPairs, pace: Tensor, margin: float, gamma: float) -> Tensor:
+    """Circle loss with the self-paced weights taken at the similarities `pace` (drones, satellites).
+
+    The weights are constants of the loss: pass `pairs.similarity.detach()`.
+    """
+    s = pairs.similarity
+    pull = -gamma * (1 + margin - pace).relu() * (s - (1 - margin))
+    push = gamma * (pace + margin).relu() * (s - margin)
+    directions = [(pull, push, pairs.positive), (pull.T, push.T, pairs.positive.T)]
+    losses, valid = zip(*(_anchor_losses(*direction) for direction in directions), strict=True)
+    return masked_mean(torch.cat(losses), torch.cat(valid))
+
+
+def _anchor_losses(pull: Tensor, push: Tensor, positive: Tensor) -> tuple[Tensor, Tensor]:
+    """Loss of each anchor (N,) and whether it counts (N,), from logits (N, M)."""
+    loss = log_one_plus_exp(masked_logsumexp(pull, positive) + masked_logsumexp(push, ~positive))
+    return loss, positive.any(1) & (~positive).any(1)

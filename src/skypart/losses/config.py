@@ -1,0 +1,75 @@
+"""What GeoPartLoss is made of: every term's switch, weight and constants."""
+
+from dataclasses import dataclass, fields
+from typing import get_args
+
+from skypart.errors import SkyPartError
+from skypart.losses.uapa import Direction
+
+
+@dataclass(frozen=True)
+class LossConfig:
+    """The paper's objective; docs/losses.md has the equations. A term counts if it and its group are on."""
+
+    align: bool = True  # the group of circle, proxy_anchor, info_nce, patch_nce, uapa
+    part: bool = True  # the group of mar, diversity
+    distill: bool = True  # the group of teacher, ema
+    alt: bool = True  # the group of the altitude regression
+
+    circle: bool = True
+    circle_weight: float = 1.0  # within its group, as all weights of terms
+    circle_margin: float = 0.25
+    circle_gamma: float = 64.0
+
+    proxy_anchor: bool = True
+    proxy_anchor_weight: float = 1.0
+    proxy_delta: float = 0.1  # margin on the cosine
+    proxy_alpha: float = 32.0  # scale of the cosine, in proxy anchor and in UAPA's logits
+
+    info_nce: bool = True
+    info_nce_weight: float = 1.0
+    info_nce_temperature: float = 0.07  # at the start; learned
+    info_nce_smoothing: float = 0.1  # label smoothing
+    info_nce_max_scale: float = 100.0  # the inverse temperature never exceeds this
+
+    patch_nce: bool = True
+    patch_nce_weight: float = 1.0
+    patch_nce_temperature: float = 0.07  # fixed
+
+    uapa: bool = True
+    uapa_weight: float = 1.0
+    uapa_temperature: float = 4.0  # T0; the temperature of a pair lies in [T0, 2 T0]
+    uapa_direction: Direction = "reverse"  # KL(drone || satellite); "forward" for the paper's ablation
+
+    mar: bool = True
+    mar_weight: float = 1.0  # times the ramp of the batch
+    mar_hidden: int = 512  # width of the decoder
+
+    diversity: bool = True
+    diversity_weight: float = 1.0
+
+    teacher: bool = True
+    teacher_weight: float = 1.0
+
+    ema: bool = True
+    ema_weight: float = 1.0
+
+    altitude_hidden: int = 256  # width of the regression head
+    altitude_offset: float = 150.0  # metres; the target is (altitude - offset) / scale
+    altitude_scale: float = 150.0  # metres; these two are SUES-200's
+
+    def __post_init__(self) -> None:
+        """Refuse values that no training could use."""
+        positive = ("_weight", "_temperature", "_scale", "_hidden", "_gamma", "_alpha")
+        for field in fields(self):
+            value = getattr(self, field.name)
+            if field.name.endswith(positive) and not value > 0:
+                raise SkyPartError(f"{field.name} is {value}; it must be above 0 (switch a term off by its name)")
+        if not 0 <= self.info_nce_smoothing < 1:
+            raise SkyPartError(f"info_nce_smoothing is {self.info_nce_smoothing}; choose one in [0, 1)")
+        if self.uapa_direction not in get_args(Direction):
+            raise SkyPartError(f"unknown uapa_direction {self.uapa_direction!r}; choose reverse or forward")
+        if self.align and self.uapa and not self.proxy_anchor:
+            raise SkyPartError(
+                "uapa reads the proxies that proxy_anchor trains; set uapa = false or proxy_anchor = true"
+            )

@@ -1,0 +1,56 @@
+"""Symmetric InfoNCE over drone x satellite pairs, with a learned temperature."""
+
+import math
+
+import torch
+from torch import Tensor, nn
+
+from skypart.losses.pairs import (
+    CrossViewPairs,
+    cross_view_pairs,
+    log_one_plus_exp,
+    masked_logsumexp,
+    masked_mean,
+)
+
+
+class InfoNceLoss(nn.Module):
+    """Owns `log_scale`, the logarithm of the inverse temperature, kept below log(max_scale).
+
+    temperature: the initial one. smoothing: label smoothing over the positive and the anchor's negatives.
+    """
+
+    def __init__(self, temperature: float = 0.07, smoothing: float = 0.1, max_scale: float = 100.0) -> None:
+        super().__init__()
+        self.smoothing, self.max_scale = smoothing, max_scale
+        self.log_scale = nn.Parameter(torch.tensor(-math.log(temperature)))
+
+    def forward(self, embedding: Tensor, location: Tensor, is_drone: Tensor) -> Tensor:
+        """Scalar loss of embedding (B, D), location (B,) int64 and is_drone (B,) bool."""
+        with torch.no_grad():  # on the parameter itself: a clamp in the graph could never be left again
+            self.log_scale.clamp_(max=math.log(self.max_scale))
+        return info_nce_loss(embedding, location, is_drone, self.log_scale, self.smoothing)
+
+
+def info_nce_loss(
+    embedding: Tensor, location: Tensor, is_drone: Tensor, log_scale: Tensor, smoothing: float = 0.1
+) -> Tensor:
+    """Average of drone -> satellite and satellite -> drone; scalar.
+
+    embedding (B, D), location (B,) int64, is_drone (B,) bool, log_scale ().
+    Each direction is the mean over positive pairs (i, j) of the smoothed cross entropy of j among j and the
+    negatives of i; other images of the same location are left out, and so are anchors without negatives.
+    """
+    pairs = cross_view_pairs(embedding, location, is_drone)
+    return (_one_direction(pairs, log_scale, smoothing) + _one_direction(pairs.transposed, log_scale, smoothing)) / 2
+
+
+def _one_direction(pairs: CrossViewPairs, log_scale: Tensor, smoothing: float) -> Tensor:
+    logits, negative = log_scale.exp() * pairs.similarity, ~pairs.positive
+    log_negatives = masked_logsumexp(logits, negative)[:, None]
+    candidates = 1 + negative.sum(1, keepdim=True)
+    mean_logit = (logits + torch.where(negative, logits, 0.0).sum(1, keepdim=True)) / candidates
+    # log(e^positive + sum e^negative) - positive, without ever exponentiating a large number
+    cross_entropy = log_one_plus_exp(log_negatives - logits)
+    loss = cross_entropy + smoothing * (logits - mean_logit)
+    return masked_mean(loss, pairs.positive & negative.any(1, keepdim=True))

@@ -1,0 +1,46 @@
+"""Masked part reconstruction (MAR): a hidden patch is told from the parts of the visible ones."""
+
+import torch
+from torch import Tensor, nn
+
+from skypart.errors import SkyPartError
+from skypart.losses.cosine import at_least_float32, paired_cosine
+
+
+class MaskedReconstructionLoss(nn.Module):
+    """Owns the decoder part_dim -> hidden -> part_dim, which is not part of the deployed model."""
+
+    def __init__(self, part_dim: int = 256, hidden: int = 512) -> None:
+        super().__init__()
+        self.decoder = nn.Sequential(
+            nn.Linear(part_dim, hidden), nn.GELU(), nn.LayerNorm(hidden), nn.Linear(hidden, part_dim)
+        )
+
+    def forward(self, tokens: Tensor, assignment: Tensor, masked: Tensor, descriptors: Tensor) -> Tensor:
+        """Mean of 1 - cos over all masked positions; scalar.
+
+        tokens (B, N, C): the modulated tokens, a constant target. assignment (B, N, K): a constant as well.
+        masked (B, N) bool. descriptors (B, K, C): parts aggregated from the visible tokens only.
+        """
+        mixed = reconstruction_input(assignment, masked, descriptors)
+        decoded = self.decoder(mixed.to(next(self.decoder.parameters()).dtype))
+        distance = 1 - paired_cosine(decoded, tokens.detach()[masked])
+        return distance.sum() / max(len(distance), 1)
+
+
+def reconstruction_input(assignment: Tensor, masked: Tensor, descriptors: Tensor) -> Tensor:
+    """Mix of the descriptors (B, K, C) for each masked position by assignment (B, N, K), shape (masked, C).
+
+    No gradient flows into the assignment: one prototype would otherwise take all masked positions.
+    """
+    descriptors = at_least_float32(descriptors)
+    return (assignment.detach().to(descriptors.dtype) @ descriptors)[masked]
+
+
+def random_mask(batch: int, tokens: int, ratio: float, generator: torch.Generator) -> Tensor:
+    """Bool (batch, tokens) on the generator's device, with exactly round(ratio * tokens) True in each row."""
+    if not 0 <= ratio < 1:
+        raise SkyPartError(f"the mask ratio is {ratio}; choose one from 0 up to, not including, 1")
+    noise = torch.rand(batch, tokens, generator=generator, device=generator.device)
+    chosen = noise.argsort(1)[:, : round(ratio * tokens)]
+    return torch.zeros_like(noise, dtype=torch.bool).scatter_(1, chosen, True)

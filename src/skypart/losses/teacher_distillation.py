@@ -1,0 +1,25 @@
+"""Distillation from the frozen teacher's CLS token."""
+
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from skypart.losses.cosine import at_least_float32, paired_cosine
+
+
+class TeacherDistillationLoss(nn.Module):
+    """Owns the projector phi(f) = LayerNorm(W f), embedding_dim -> teacher_dim."""
+
+    def __init__(self, embedding_dim: int = 768, teacher_dim: int = 768) -> None:
+        super().__init__()
+        self.project = nn.Linear(embedding_dim, teacher_dim, bias=False)
+        self.norm = nn.LayerNorm(teacher_dim)
+
+    def forward(self, embedding: Tensor, teacher: Tensor) -> Tensor:
+        """Mean over images of MSE(phi f, LayerNorm(t)) + 1 - cos(phi f, t); scalar.
+
+        embedding (B, D); teacher (B, T): the teacher's normed CLS of the uncorrupted images, a constant.
+        """
+        student = at_least_float32(self.norm(self.project(embedding.to(self.project.weight.dtype))))
+        teacher = at_least_float32(teacher.detach())
+        error = (student - F.layer_norm(teacher, teacher.shape[-1:])).square().mean(-1)
+        return (error + 1 - paired_cosine(student, teacher)).sum() / max(len(embedding), 1)

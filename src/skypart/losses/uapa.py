@@ -1,0 +1,60 @@
+"""Uncertainty-aware proxy alignment: the drone's proxy distribution follows the satellite's."""
+
+import math
+from typing import Literal, TypeAlias
+
+import torch
+from torch import Tensor
+
+from skypart.losses.cosine import at_least_float32, cosine_matrix
+from skypart.losses.pairs import same_location
+
+Direction: TypeAlias = Literal["reverse", "forward"]
+
+
+def uapa_loss(
+    embedding: Tensor,
+    proxies: Tensor,
+    location: Tensor,
+    is_drone: Tensor,
+    alpha: float = 32.0,
+    base_temperature: float = 4.0,
+    direction: Direction = "reverse",
+) -> Tensor:
+    """Mean over positive drone-satellite pairs; scalar.
+
+    embedding (B, D), proxies (C, D), location (B,) int64, is_drone (B,) bool. The logits are alpha times the
+    cosine to the proxies; the satellite's are a constant target, and so is the temperature.
+    """
+    logits = alpha * cosine_matrix(embedding, proxies)
+    drone, satellite = same_location(location, is_drone).nonzero(as_tuple=True)
+    drone_logits, satellite_logits = logits[is_drone][drone], logits[~is_drone][satellite].detach()
+    temperature = uapa_temperature(drone_logits.detach(), satellite_logits, base_temperature)
+    divergence = softened_divergence(drone_logits, satellite_logits, temperature, direction)
+    return divergence.sum() / max(len(divergence), 1)
+
+
+def uapa_temperature(drone_logits: Tensor, satellite_logits: Tensor, base_temperature: float = 4.0) -> Tensor:
+    """Temperature of each pair (N,) in [T0, 2 T0] from logits (N, C): higher when the drone is less sure."""
+    most = math.log(drone_logits.shape[-1]) or 1.0  # a single proxy: both entropies are 0
+    gap = (_entropy(drone_logits) - _entropy(satellite_logits)) / most
+    return base_temperature * (1 + gap.clamp(0, 1))
+
+
+def softened_divergence(
+    drone_logits: Tensor, satellite_logits: Tensor, temperature: Tensor, direction: Direction = "reverse"
+) -> Tensor:
+    """T^2 KL of the softened distributions of each pair, (N, C) and (N,) -> (N,).
+
+    reverse: KL(drone || satellite), mode-seeking. forward: KL(satellite || drone), mode-covering.
+    """
+    log_drone = torch.log_softmax(at_least_float32(drone_logits) / temperature[:, None], -1)
+    log_satellite = torch.log_softmax(at_least_float32(satellite_logits) / temperature[:, None], -1)
+    p, q = (log_drone, log_satellite) if direction == "reverse" else (log_satellite, log_drone)
+    return temperature**2 * (p.exp() * (p - q)).sum(-1)
+
+
+def _entropy(logits: Tensor) -> Tensor:
+    """Shannon entropy in nats of softmax(logits), (N, C) -> (N,)."""
+    log_p = torch.log_softmax(at_least_float32(logits), -1)
+    return -(log_p.exp() * log_p).sum(-1)
