@@ -129,6 +129,13 @@ def test_proxy_anchor_refuses_a_location_without_proxy() -> None:
         ProxyAnchorLoss(6, 5)(torch.zeros(2, 5), torch.tensor([0, 6]))
 
 
+def test_distillation_holds_its_targets_constant() -> None:
+    x, target = (normal(4, 8, seed=s, dtype=torch.float32).requires_grad_() for s in (0, 1))
+    for loss in (self_distillation_loss(x, target), TeacherDistillationLoss(8, 8)(x, target)):
+        student, teacher = torch.autograd.grad(loss, [x, target], allow_unused=True)
+        assert teacher is None and bool((student != 0).any())
+
+
 @pytest.mark.parametrize("scale", [0.0, 1e-8, 1e4])
 def test_extreme_constant_targets_stay_finite(scale: float) -> None:
     x, target = normal(4, 8, dtype=torch.float32).requires_grad_(), scale * normal(4, 8, seed=1).float()
