@@ -73,15 +73,12 @@ def parts(
     size: Annotated[int | None, typer.Option(help="Input size in pixels, if not the model's own.")] = None,
 ) -> None:
     """Draw a photo beside its parts: one colour a prototype, with centroids and their graph."""
-    from skypart.atomic import atomic_path
     from skypart.images.decode import read_rgb
     from skypart.model.embedder import load
-    from skypart.model.picture import parts_picture
+    from skypart.model.picture import parts_picture, save_picture
 
     image = read_rgb(photo)
-    drawn = parts_picture(image, load(model, size=size).explain(image), photo.name)
-    with atomic_path(output) as temporary:
-        drawn.save(temporary)
+    save_picture(parts_picture(image, load(model, size=size).explain(image), photo.name), output)
     typer.echo(f"wrote {output}")
 
 
@@ -95,6 +92,18 @@ def info(
     from skypart.model.report import describe, print_description
 
     print_description(describe(model, size), json)
+
+
+@app.command()
+def train(
+    recipe: Annotated[Path, typer.Argument(help="A recipe, e.g. recipes/sues200.toml.")],
+    overrides: Annotated[list[str] | None, typer.Argument(help="section.key=value, e.g. data.root=/data/SUES.")] = None,
+    overfit: Annotated[bool, typer.Option("--overfit", help="Learn a handful of locations by heart: a check.")] = False,
+) -> None:
+    """Train a model from a recipe; the same command goes on where a run was broken off."""
+    from skypart.training.run import train_recipe
+
+    typer.echo(train_recipe(recipe, overrides or [], overfit))
 
 
 @data_app.command("check")
@@ -120,6 +129,59 @@ def data_split_sues(
     from skypart.datasets.split_sues import split_sues
 
     typer.echo(f"{split_sues(raw, out):,} links under {out}")
+
+
+@world_app.command("make")
+def world_make(
+    out: Annotated[Path, typer.Argument(help="New folder of the data set.")],
+    source: Annotated[
+        list[str] | None, typer.Option("--from", help="`procedural`, or a raster file or folder; may be repeated.")
+    ] = None,
+    locations: Annotated[int | None, typer.Option(help="Number of locations (default 200).")] = None,
+    seed: Annotated[int, typer.Option(help="The same seed gives the same bytes.")] = 0,
+    like: Annotated[str, typer.Option(help="sues200, university1652 or denseuav.")] = "sues200",
+    preset: Annotated[str, typer.Option(help="`tiny`: a few seconds, for tests.")] = "",
+    image_size: Annotated[int | None, typer.Option(help="Edge of the pictures in pixels (default 512).")] = None,
+    drone_per_altitude: Annotated[int | None, typer.Option(help="Drone pictures a location and altitude.")] = None,
+    styles: Annotated[str, typer.Option(help="Styles of procedural regions, with commas.")] = "",
+    spacing: Annotated[float | None, typer.Option(help="Metres between locations.")] = None,
+    strength: Annotated[float, typer.Option(help="How far the two views differ: 0 not, 1 as real ones.")] = 1.0,
+    maps: Annotated[bool, typer.Option(help="Write a GeoTIFF of each map.")] = True,
+    workers: Annotated[int, typer.Option(help="Processes (default: one a core).")] = 0,
+) -> None:
+    """Render a benchmark-shaped data set from a procedural or a real world."""
+    from skypart.worlds.request import build_request
+    from skypart.worlds.make import make_world
+
+    request = build_request(
+        source,
+        preset,
+        styles,
+        strength,
+        locations=locations,
+        seed=seed,
+        like=like,
+        image_size=image_size,
+        views=drone_per_altitude,
+        spacing=spacing,
+        maps=maps,
+    )
+    make_world(out, request, workers)
+    typer.echo(f"made {request.locations} locations in {out}")
+
+
+@world_app.command("sheet")
+def world_sheet(
+    root: Annotated[Path, typer.Argument(help="A data set made by `skypart world make`.")],
+    out: Annotated[Path, typer.Option("-o", "--out", help="Picture to write.")] = Path("sheet.png"),
+    rows: Annotated[int, typer.Option(help="Locations to show.")] = 8,
+    start: Annotated[int, typer.Option(help="First location to show, counted from 0.")] = 0,
+) -> None:
+    """Draw a contact sheet: each location's satellite tile beside its drone views."""
+    from skypart.worlds.sheet import write_sheet
+
+    write_sheet(root, out, rows, start)
+    typer.echo(f"wrote {out}")
 
 
 def main() -> None:

@@ -14,6 +14,7 @@ from skypart.model.vit import Tokens, VisionTransformer, ViTConfig
 from skypart.model.weights_files import load_strictly, read_state
 
 TRANSFORMERS = "transformers:"
+UNTRAINED = "untrained:"
 
 
 class Backbone(Protocol):
@@ -36,11 +37,15 @@ class Backbone(Protocol):
         """Edge of a patch in pixels."""
         ...
 
-    def freeze(self, trainable_blocks: int) -> None:
-        """Let only the last `trainable_blocks` blocks and the final norm learn."""
+    def freeze(self, trainable_blocks: int, used: int | None = None) -> None:
+        """Let only the last `trainable_blocks` blocks and the final norm learn, and no block after the first `used`."""
         ...
 
-    def forward(self, images: Tensor, taps: Sequence[int] | None = None) -> list[Tokens]:
+    def trunk(self, images: Tensor, taps: Sequence[int] | None = None) -> Any:
+        """The frozen part of the forward pass, without gradient; an opaque value for `finish`."""
+        ...
+
+    def finish(self, trunk: Any, taps: Sequence[int] | None = None) -> list[Tokens]:
         """Tokens after each block count in `taps`."""
         ...
 
@@ -57,8 +62,22 @@ def load_backbone(name: str, revision: str | None = None, position_mode: Positio
         from skypart.model.transformers_backbone import TransformersBackbone
 
         return TransformersBackbone.from_name(name.removeprefix(TRANSFORMERS), revision)
-    source = resolve(name, revision)
-    return vit_from_source(source, position_mode)
+    if name.startswith(UNTRAINED):
+        return untrained_backbone(name)
+    return vit_from_source(resolve(name, revision), position_mode)
+
+
+def untrained_backbone(name: str) -> VisionTransformer:
+    """`untrained:tiny` or `untrained:vits14`: random weights, for tests and for trying a machine without any."""
+    shapes = {
+        "tiny": ViTConfig(dim=64, depth=4, heads=2, hidden=256, grid=(8, 8)),
+        "vits14": ViTConfig(),
+    }
+    try:
+        return VisionTransformer(shapes[name.removeprefix(UNTRAINED)])
+    except KeyError:
+        choices = ", ".join(f"{UNTRAINED}{shape}" for shape in shapes)
+        raise SkyPartError(f"unknown untrained backbone {name!r}; choose one of {choices}") from None
 
 
 def vit_from_source(source: WeightsSource, position_mode: PositionMode | None = None) -> VisionTransformer:

@@ -19,17 +19,19 @@ _PREFIXES = (
     "dinov2_with_registers.",
     "dinov2.",
     "vit.",
+    "deit.",
     "model.",
 )
 # Parts of published files that are not the backbone: heads, poolers, mask tokens of the pre-training task.
 _NOT_BACKBONE = re.compile(
-    r"^(head|heads|predictor|pooler|classifier|lm_head|momentum_encoder|decoder|fc)\."
+    r"^(head|heads|head_dist|predictor|pooler|classifier|lm_head|momentum_encoder|decoder|fc)\."
     r"|^(mask_token|masked_embed|embeddings\.mask_token|queue|queue_ptr)$"
 )
 _WHOLE = {
     "embeddings.cls_token": "cls_token",
     "embeddings.position_embeddings": "pos_embed",
     "embeddings.register_tokens": "register_tokens",
+    "embeddings.distillation_token": "dist_token",
     "reg_token": "register_tokens",
 }
 _STARTS = (
@@ -121,6 +123,13 @@ def _square(count: int) -> bool:
     return count > 0 and int(count**0.5 + 0.5) ** 2 == count
 
 
+def _is_sincos(positions: Tensor, grid: tuple[int, int]) -> bool:
+    """Whether patch positions (1, rows * columns, dim) are the fixed ones, rows first or (in re-trainings) columns."""
+    fixed = sincos_positions(positions.shape[-1], grid)
+    turned = fixed.roll(positions.shape[-1] // 2, dims=-1)
+    return torch.allclose(positions, fixed, atol=1e-3) or torch.allclose(positions, turned, atol=1e-3)
+
+
 def infer_config(
     state: Mapping[str, Tensor],
     source: str,
@@ -149,7 +158,7 @@ def infer_config(
         )
     grid = (round(count**0.5), round(count**0.5))
     depth = 1 + max(int(key.split(".")[1]) for key in state if key.startswith("blocks."))
-    fixed = dim % 4 == 0 and torch.allclose(positions[:, 1:].float(), sincos_positions(dim, grid), atol=1e-3)
+    fixed = dim % 4 == 0 and _is_sincos(positions[:, 1:].float(), grid)
     heads = int(declared.get("num_attention_heads", 12 if fixed and dim == 384 else max(1, dim // 64)))
     return ViTConfig(
         patch=kernel.shape[-1],

@@ -68,11 +68,10 @@ def measure(model: SkyPart, size: int | None = None) -> Cost:
     patches, prototypes = output.assignment.shape[1:]
     config = model.config
     tokens = patches + 1 + getattr(getattr(model.backbone, "config", None), "registers", 0)
-    blocks = max(config.patch_layer or model.tokens_from.depth, config.cls_layer or model.tokens_from.depth)
     return Cost(
         size=size,
         parameters=parameters_by_module(model),
         linear=linear,
-        attention=2 * tokens * tokens * model.tokens_from.dim * blocks,
+        attention=2 * tokens * tokens * model.tokens_from.dim * max(model.taps),
         parts=prototypes * patches * (2 * config.part_dim + 2) + config.graph_layers * prototypes**2 * config.part_dim,
     )

@@ -16,6 +16,7 @@ from skypart.atomic import atomic_path
 from skypart.errors import SkyPartError
 from skypart.images.decode import ImageLike, list_photos
 from skypart.images.preprocess import Interpolation, Preprocessing
+from skypart.model.backbone import describe_backbone
 from skypart.model.fusion import Readout
 from skypart.model.skypart import SkyPart, SkyPartOutput
 from skypart.model.sources import resolve
@@ -43,8 +44,11 @@ class Embedder:
     """A loaded model with its preprocessing; the same photo gives the same vector in any batch."""
 
     def __init__(self, model: SkyPart, device: str | torch.device = "cpu") -> None:
-        self.model = model.eval().to(device)
-        self.device = torch.device(device)
+        try:
+            self.device = torch.device(device)
+            self.model = model.eval().to(self.device)
+        except (RuntimeError, AssertionError) as error:
+            raise SkyPartError(f"no device {str(device)!r} here ({str(error).splitlines()[0]}); use cpu") from error
 
     @property
     def preprocessing(self) -> Preprocessing:
@@ -69,7 +73,7 @@ class Embedder:
     @cached_property
     def digest(self) -> str:
         """A hash of weights and settings: equal digests give equal embeddings."""
-        settings = [asdict(self.model.config), asdict(self.preprocessing)]
+        settings = [asdict(self.model.config), asdict(self.preprocessing), describe_backbone(self.model.backbone)]
         digest = hashlib.blake2b(json.dumps(settings, sort_keys=True).encode(), digest_size=16)
         for key, tensor in sorted(self.model.state_dict().items()):
             digest.update(key.encode())
@@ -121,22 +125,25 @@ def load(
     """
     model = load_model(model_file(str(path_or_name)))
     if size is not None:
-        patch = model.tokens_from.patch
-        if size < patch or size % patch:
-            better = max(1, round(size / patch)) * patch
-            raise SkyPartError(f"input size {size} is not divisible by the patch of {patch}; use {better}")
-        model.preprocessing = replace(model.preprocessing, size=size)
+        model.preprocessing = replace(model.preprocessing, size=checked_size(model, size))
     if readout is not None:
         model.with_readout(readout)
     return Embedder(model, device)
 
 
+def checked_size(model: SkyPart, size: int) -> int:
+    """`size` itself, if it is an input size in pixels that the model's patch divides; an error otherwise."""
+    patch = model.tokens_from.patch
+    if size < patch or size % patch:
+        better = max(1, round(size / patch)) * patch
+        raise SkyPartError(f"input size {size} is not divisible by the patch of {patch}; use {better}")
+    return size
+
+
 def new_model(backbone: str, size: int = 448, seed: int = 0) -> SkyPart:
     """An untrained head, drawn from `seed`, on the pretrained `backbone`, for inputs of `size` pixels."""
     model = SkyPart.from_backbone(backbone, seed=seed)
-    if size % model.tokens_from.patch:
-        raise SkyPartError(f"input size {size} is not divisible by the patch of {model.tokens_from.patch}")
-    model.preprocessing = Preprocessing(size=size)
+    model.preprocessing = Preprocessing(size=checked_size(model, size))
     model.provenance = {"backbone": backbone, "training": "none: the head is untrained"}
     return model
 
@@ -144,6 +151,8 @@ def new_model(backbone: str, size: int = 448, seed: int = 0) -> SkyPart:
 def embed_files(embedder: Embedder, sources: Sequence[Path], output: Path, batch_size: int = 16) -> int:
     """Embed photos and folders of photos into an .npz of `paths`, `embeddings` and the model's digest."""
     photos = list_photos(sources)
+    if batch_size < 1:
+        raise SkyPartError(f"batch_size={batch_size} must be at least 1")
     if output.suffix != ".npz":
         raise SkyPartError(f"{output}: embeddings are written as .npz; rename the output")
     blocks = [

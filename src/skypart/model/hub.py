@@ -31,7 +31,12 @@ class HubMixin(
         """The model card, filled with this model's recipe and provenance."""
         from skypart.model.storage import card_fields
 
-        return super().generate_model_card(*args, **kwargs, **card_fields(cast("SkyPart", self)))
+        return super().generate_model_card(*args, **(card_fields(cast("SkyPart", self)) | kwargs))
+
+    def push_to_hub(self, repo_id: str, *, model_card_kwargs: dict[str, Any] | None = None, **kwargs: Any) -> str:
+        """Upload the model and a card that names its place; see `ModelHubMixin.push_to_hub`."""
+        named = {"repo_id": repo_id, "title": repo_id.rpartition("/")[2]} | (model_card_kwargs or {})
+        return str(super().push_to_hub(repo_id, model_card_kwargs=named, **kwargs))
 
     @classmethod
     def _from_pretrained(

@@ -42,11 +42,11 @@ def interpolate_positions(
 def sincos_positions(dim: int, grid: tuple[int, int], temperature: float = 10_000.0) -> Tensor:
     """The fixed two-dimensional sine-cosine positions of MoCo v3, (1, rows * columns, dim).
 
-    A quarter of the channels each: sine and cosine of the column, sine and cosine of the row.
+    A quarter of the channels each: sine and cosine of the row, sine and cosine of the column.
     """
     frequency = temperature ** -(torch.arange(dim // 4, dtype=torch.float32) / (dim // 4))
     rows, columns = torch.meshgrid(
         torch.arange(grid[0], dtype=torch.float32), torch.arange(grid[1], dtype=torch.float32), indexing="ij"
     )
-    across, down = columns.flatten()[:, None] * frequency, rows.flatten()[:, None] * frequency
-    return torch.cat([across.sin(), across.cos(), down.sin(), down.cos()], dim=1)[None]
+    down, across = rows.flatten()[:, None] * frequency, columns.flatten()[:, None] * frequency
+    return torch.cat([down.sin(), down.cos(), across.sin(), across.cos()], dim=1)[None]

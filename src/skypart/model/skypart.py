@@ -111,10 +111,9 @@ class SkyPart(nn.Module, HubMixin):
     @classmethod
     def from_backbone(cls, name: str, config: HeadConfig | None = None, seed: int = 0) -> "SkyPart":
         """A new head, initialised from `seed`, on the pretrained backbone `name` (see `load_backbone`)."""
-        backbone = load_backbone(name)
         with torch.random.fork_rng():
             torch.manual_seed(seed)
-            return cls(backbone, config)
+            return cls(load_backbone(name), config)
 
     @property
     def tokens_from(self) -> Backbone:
@@ -130,7 +129,7 @@ class SkyPart(nn.Module, HubMixin):
 
     def freeze(self, trainable_blocks: int) -> None:
         """Decide what learns: the last blocks of the backbone, and of the head what this readout uses."""
-        self.tokens_from.freeze(trainable_blocks)
+        self.tokens_from.freeze(trainable_blocks, max(self.taps))
         part, _, graph = BRANCHES[self.config.readout]
         self.part_branch.requires_grad_(part)
         self.graph_branch.requires_grad_(graph)
@@ -144,11 +143,22 @@ class SkyPart(nn.Module, HubMixin):
         altitude: (b,) metres, NaN where unknown; used in training only. noise: (b, k) Gumbel noise of the
         salience gate in training; drawn where not given. The head runs in float32 under any autocast.
         """
+        return self.finish(self.trunk(images), altitude, noise)
+
+    @property
+    def taps(self) -> tuple[int, int]:
+        """The blocks whose tokens the CLS branch and the parts read."""
         depth = self.tokens_from.depth
-        cls_tokens, patches = self.tokens_from.forward(
-            images, taps=(self.config.cls_layer or depth, self.config.patch_layer or depth)
-        )
-        with torch.autocast(images.device.type, enabled=False):
+        return self.config.cls_layer or depth, self.config.patch_layer or depth
+
+    def trunk(self, images: Tensor) -> Any:
+        """The frozen part of the backbone on images (b, 3, height, width); shared by student and moving average."""
+        return self.tokens_from.trunk(images, self.taps)
+
+    def finish(self, trunk: Any, altitude: Tensor | None = None, noise: Tensor | None = None) -> SkyPartOutput:
+        """The rest of the forward pass; see `forward`."""
+        cls_tokens, patches = self.tokens_from.finish(trunk, self.taps)
+        with torch.autocast(cls_tokens.cls.device.type, enabled=False):
             return self.head(cls_tokens.cls.float(), patches.patches.float(), patches.grid, altitude, noise)
 
     def head(

@@ -7,6 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from skypart.errors import SkyPartError
+from skypart.model.weights_files import TORCH_SUFFIXES
+
+SUFFIXES = TORCH_SUFFIXES | {".safetensors"}
 
 
 @dataclass(frozen=True)
@@ -66,10 +69,12 @@ def resolve(name: str, revision: str | None = None) -> WeightsSource:
     if path.is_dir():
         return _from_folder(path, str(path))
     for folder in weights_folders():
-        found = next(iter(sorted(folder.glob(f"{name}.*"))), None) if folder.is_dir() and "/" not in name else None
+        if "/" in name or not folder.is_dir():
+            continue
+        found = next((p for p in sorted(folder.glob(f"{name}.*")) if p.suffix in SUFFIXES), None)
         if found is not None:
             return WeightsSource(found, None, str(found))
-        if "/" not in name and (folder / name).is_dir():
+        if (folder / name).is_dir():
             return _from_folder(folder / name, str(folder / name))
     known = BACKBONES.get(name)
     if known is not None and known.repository is None:
@@ -79,7 +84,7 @@ def resolve(name: str, revision: str | None = None) -> WeightsSource:
         )
     if known is not None and known.repository is not None:
         return _from_hub(known.repository, revision or known.revision)
-    if name.count("/") == 1 and not name.startswith((".", "/", "~")) and path.suffix not in (".safetensors", ".pth"):
+    if name.count("/") == 1 and not name.startswith((".", "/", "~")) and path.suffix not in SUFFIXES:
         repository, _, pinned = name.partition("@")
         return _from_hub(repository, revision or pinned or None)
     raise SkyPartError(
@@ -92,15 +97,26 @@ def _from_folder(folder: Path, origin: str) -> WeightsSource:
     for candidate in ("model.safetensors", "pytorch_model.bin"):
         if (folder / candidate).is_file():
             declared = folder / "config.json"
-            config = json.loads(declared.read_text()) if declared.is_file() else None
+            config = _read_config(declared) if declared.is_file() else None
             return WeightsSource(folder / candidate, config, origin)
     raise SkyPartError(f"{folder}: holds neither model.safetensors nor pytorch_model.bin; name the weights file itself")
+
+
+def _read_config(file: Path) -> dict[str, Any]:
+    """Parse a Hugging Face config.json."""
+    try:
+        config = json.loads(file.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise SkyPartError(f"{file}: not readable as JSON ({error}); download it again") from error
+    if not isinstance(config, dict):
+        raise SkyPartError(f"{file}: holds no settings of a model; download it again")
+    return config
 
 
 def _from_hub(repository: str, revision: str | None) -> WeightsSource:
     """Download (or find in the local hub cache) the weights of a hub repository."""
     from huggingface_hub import hf_hub_download
-    from huggingface_hub.errors import EntryNotFoundError, HfHubHTTPError, LocalEntryNotFoundError
+    from huggingface_hub.errors import EntryNotFoundError, HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
 
     origin = f"{repository}@{revision}" if revision else repository
 
@@ -114,7 +130,15 @@ def _from_hub(repository: str, revision: str | None) -> WeightsSource:
             raise
         except EntryNotFoundError:
             file = fetch("pytorch_model.bin")
-        return WeightsSource(file, json.loads(fetch("config.json").read_text()), origin)
+        try:
+            config = _read_config(fetch("config.json"))
+        except LocalEntryNotFoundError:
+            raise
+        except EntryNotFoundError:
+            config = None
+        return WeightsSource(file, config, origin)
+    except HFValidationError as error:
+        raise SkyPartError(f"{repository!r} is neither a file here nor a hub name; check the spelling") from error
     except (HfHubHTTPError, LocalEntryNotFoundError, OSError) as error:
         raise SkyPartError(
             f"{origin} cannot be fetched from the Hugging Face hub ({type(error).__name__}); connect to the network "

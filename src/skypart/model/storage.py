@@ -41,7 +41,10 @@ def save_model(model: SkyPart, path: str | Path, dtype: Literal["float32", "floa
         "provenance": json.dumps(model.provenance),
     }
     with atomic_path(target) as temporary:
-        save_file(state, temporary, metadata=metadata)
+        try:
+            save_file(state, temporary, metadata=metadata)
+        except SafetensorError as error:
+            raise SkyPartError(f"cannot write {target}: {error}; free the disk or choose another place") from error
 
 
 def read_metadata(path: Path) -> dict[str, Any]:

@@ -26,7 +26,7 @@ class TransformersBackbone(nn.Module):
             raise SkyPartError(
                 f"{type(model).__name__} is not a plain patch transformer ({error}); choose a ViT-like backbone"
             ) from error
-        self._layers = self._find_layers()
+        self._find_layers(), self._norm()
         self._gradient_checkpointing = False
 
     @classmethod
@@ -79,22 +79,37 @@ class TransformersBackbone(nn.Module):
         else:
             self.model.gradient_checkpointing_disable()
 
-    def freeze(self, trainable_blocks: int) -> None:
-        """Let the last `trainable_blocks` blocks and the final norm learn; frozen blocks build no graph."""
+    def freeze(self, trainable_blocks: int, used: int | None = None) -> None:
+        """Let the last `trainable_blocks` blocks and the final norm learn, but none after the first `used`.
+
+        Frozen blocks before the first that learns build no graph.
+        """
         if not 0 <= trainable_blocks <= self.depth:
             raise SkyPartError(
                 f"trainable_blocks={trainable_blocks} must lie between 0 and {self.depth}, the backbone's depth"
             )
         everything = trainable_blocks == self.depth
-        for parameter in self.model.parameters():
-            parameter.requires_grad_(everything)
+        for name, parameter in self.model.named_parameters():
+            # Their outputs are not read here: they would be trainable and never learn.
+            parameter.requires_grad_(everything and not name.startswith("pooler.") and "mask_token" not in name)
         if trainable_blocks:
-            for layer in [*self._layers[self.depth - trainable_blocks :], self._norm()]:
+            for layer in [*self._find_layers()[self.depth - trainable_blocks :], self._norm()]:
                 layer.requires_grad_(True)
+        self._find_layers()[used or self.depth :].requires_grad_(False)
+
+    def trunk(self, images: Tensor, taps: Sequence[int] | None = None) -> Tensor:
+        """Foreign models are run in one piece: the trunk is the images themselves."""
+        return images
+
+    def finish(self, trunk: Tensor, taps: Sequence[int] | None = None) -> list[Tokens]:
+        """Run the model on its images."""
+        return self.forward(trunk, taps)
 
     def forward(self, images: Tensor, taps: Sequence[int] | None = None) -> list[Tokens]:
         """Tokens after each block count in `taps` (default: all blocks), with the model's final norm."""
         wanted = list(taps) if taps is not None else [self.depth]
+        if not wanted or min(wanted) < 1 or max(wanted) > self.depth:
+            raise SkyPartError(f"token layers {wanted} must lie between 1 and {self.depth}, the backbone's depth")
         height, width = images.shape[-2:]
         if height % self.patch or width % self.patch:
             raise SkyPartError(f"an input of {height} x {width} pixels is not divisible by the patch of {self.patch}")

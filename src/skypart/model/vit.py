@@ -42,6 +42,15 @@ class Tokens(NamedTuple):
     grid: tuple[int, int]
 
 
+class Trunk(NamedTuple):
+    """Tokens x (batch, tokens, dim) after the first `blocks` blocks; `inside`: those at taps on the way."""
+
+    x: Tensor
+    blocks: int
+    grid: tuple[int, int]
+    inside: dict[int, Tensor]
+
+
 class PatchEmbedding(nn.Module):
     """Cut (batch, 3, height, width) into patches and project each: (batch, rows * columns, dim)."""
 
@@ -151,8 +160,11 @@ class VisionTransformer(nn.Module):
         """Edge of a patch in pixels."""
         return self.config.patch
 
-    def freeze(self, trainable_blocks: int) -> None:
-        """Let the last `trainable_blocks` blocks and the final norm learn; all blocks: the embeddings too."""
+    def freeze(self, trainable_blocks: int, used: int | None = None) -> None:
+        """Let the last `trainable_blocks` blocks and the final norm learn; all blocks: the embeddings too.
+
+        Blocks after the first `used` (default: all), which no tap reads, stay fixed.
+        """
         if not 0 <= trainable_blocks <= self.depth:
             raise SkyPartError(
                 f"trainable_blocks={trainable_blocks} must lie between 0 and {self.depth}, the backbone's depth"
@@ -160,8 +172,11 @@ class VisionTransformer(nn.Module):
         self.frozen_blocks = self.depth - trainable_blocks
         everything = self.frozen_blocks == 0
         for name, parameter in self.named_parameters():
-            in_block = name.startswith("blocks.") and int(name.split(".")[1]) >= self.frozen_blocks
-            parameter.requires_grad_(everything or in_block or (name.startswith("norm.") and trainable_blocks > 0))
+            if name.startswith("blocks."):
+                learns = self.frozen_blocks <= int(name.split(".")[1]) < (used or self.depth)
+            else:
+                learns = everything or (name.startswith("norm.") and trainable_blocks > 0)
+            parameter.requires_grad_(learns)
 
     def embed(self, images: Tensor) -> tuple[Tensor, tuple[int, int]]:
         """(batch, 3, height, width) -> tokens before the first block (batch, 1 + registers + patches, dim), grid."""
@@ -204,21 +219,44 @@ class VisionTransformer(nn.Module):
         x = self.norm(x)
         return Tokens(x[:, 0], x[:, 1 + self.config.registers :], grid)
 
-    def forward(self, images: Tensor, taps: Sequence[int] | None = None) -> list[Tokens]:
-        """Tokens after each block count in `taps` (default: all blocks), in that order.
+    def trunk(self, images: Tensor, taps: Sequence[int] | None = None) -> Trunk:
+        """The frozen part, without gradient: embeddings and frozen blocks, up to the last tap at most.
 
-        images: (batch, 3, height, width), normalised; height and width divisible by the patch.
-        taps: 1..depth; nothing beyond the last one asked for is computed.
+        images: (batch, 3, height, width), normalised; height and width divisible by the patch. Models that share
+        the frozen part (a student and its moving average) can share its result.
         """
+        wanted = self._wanted(taps)
+        with torch.set_grad_enabled(torch.is_grad_enabled() and self.frozen_blocks == 0):
+            x, grid = self.embed(images)
+        inside: dict[int, Tensor] = {}
+        done = 0
+        for stop in sorted({min(tap, self.frozen_blocks) for tap in wanted}):
+            x = self.run(x, done, stop)
+            inside[stop] = x
+            done = stop
+        return Trunk(x, done, grid, inside)
+
+    def finish(self, trunk: Trunk, taps: Sequence[int] | None = None) -> list[Tokens]:
+        """Tokens after each block count in `taps`, from a trunk made for the same taps."""
+        wanted = self._wanted(taps)
+        x, done = trunk.x, trunk.blocks
+        found = {tap: self.split(trunk.inside[tap], trunk.grid) for tap in set(wanted) if tap in trunk.inside}
+        for tap in sorted(set(wanted) - set(found)):
+            x = self.run(x, done, tap)
+            found[tap] = self.split(x, trunk.grid)
+            done = tap
+        return [found[tap] for tap in wanted]
+
+    def forward(self, images: Tensor, taps: Sequence[int] | None = None) -> list[Tokens]:
+        """Tokens after each block count in `taps` (1..depth; default: all blocks), in that order.
+
+        Nothing beyond the last tap is computed.
+        """
+        return self.finish(self.trunk(images, taps), taps)
+
+    def _wanted(self, taps: Sequence[int] | None) -> list[int]:
+        """The taps asked for, checked."""
         wanted = list(taps) if taps is not None else [self.depth]
         if not wanted or min(wanted) < 1 or max(wanted) > self.depth:
             raise SkyPartError(f"token layers {wanted} must lie between 1 and {self.depth}, the backbone's depth")
-        with torch.set_grad_enabled(torch.is_grad_enabled() and self.frozen_blocks == 0):
-            x, grid = self.embed(images)
-        found: dict[int, Tokens] = {}
-        done = 0
-        for tap in sorted(set(wanted)):
-            x = self.run(x, done, tap)
-            found[tap] = self.split(x, grid)
-            done = tap
-        return [found[tap] for tap in wanted]
+        return wanted

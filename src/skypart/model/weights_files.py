@@ -34,11 +34,13 @@ def read_state(path: Path) -> dict[str, Tensor]:
         with torch.serialization.safe_globals([argparse.Namespace]):
             content = torch.load(path, map_location="cpu", weights_only=True)
     except pickle.UnpicklingError as error:
+        if "GLOBAL" not in str(error):
+            raise SkyPartError(f"{path}: not a torch file, or a damaged one; download it again") from error
         raise SkyPartError(
             f"{path}: holds pickled objects besides tensors and is not opened, since they could run code; "
             "save its state_dict alone, best as .safetensors"
         ) from error
-    except (RuntimeError, OSError, EOFError, ValueError, KeyError) as error:
+    except (RuntimeError, OSError, EOFError, ValueError, LookupError, TypeError, AttributeError) as error:
         raise SkyPartError(f"{path}: not a readable torch file ({_first_line(error)}); download it again") from error
     return _tensors(content, path)
 

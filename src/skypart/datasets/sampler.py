@@ -1,0 +1,107 @@
+"""Identity-balanced batches over both views: P locations, M drone images each, and their satellites."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from skypart.datasets.records import Record
+from skypart.errors import SkyPartError
+
+
+@dataclass(frozen=True)
+class Draw:
+    """One image of a batch: which record, and the seed that fixes its augmentation and weather."""
+
+    record: int
+    seed: int
+
+
+@dataclass(frozen=True)
+class LocationIndex:
+    """The training records by location: names in label order, and each one's drone and satellite record indices."""
+
+    names: tuple[str, ...]
+    drone: tuple[tuple[int, ...], ...]
+    satellite: tuple[tuple[int, ...], ...]
+
+
+def index_locations(records: Sequence[Record]) -> LocationIndex:
+    """Group records by location; a location that lacks a view is an error that names it."""
+    groups: dict[str, tuple[list[int], list[int]]] = {}
+    for index, record in enumerate(records):
+        drone, satellite = groups.setdefault(record.location, ([], []))
+        (drone if record.view == "drone" else satellite).append(index)
+    if not groups:
+        raise SkyPartError("the data set has no training images; check it with `skypart data check`")
+    lacking = sorted(name for name, (drone, satellite) in groups.items() if not drone or not satellite)
+    if lacking:
+        raise SkyPartError(
+            f"{len(lacking)} training locations lack drone or satellite images (first: {lacking[0]}); "
+            "check the data set with `skypart data check`"
+        )
+    names = tuple(sorted(groups))
+    return LocationIndex(names, tuple(tuple(groups[n][0]) for n in names), tuple(tuple(groups[n][1]) for n in names))
+
+
+class BalancedSampler:
+    """The batches of each epoch, a function of (seed, epoch) alone: any step can be drawn again after a resume.
+
+    Locations come in a shuffled round, so that all are seen equally often; a location's drone images are drawn
+    one an altitude as long as there are altitudes, so that a batch mixes them. The order within a batch is
+    location by location, drone images first: rank r of n takes the r-th of n equal slices.
+    """
+
+    def __init__(
+        self, records: Sequence[Record], locations: int, drone: int, satellite: int, steps: int, seed: int
+    ) -> None:
+        self.index = index_locations(records)
+        if locations > len(self.index.names):
+            raise SkyPartError(
+                f"a batch of {locations} locations needs as many training locations, there are "
+                f"{len(self.index.names)}; lower batch.locations"
+            )
+        self.locations, self.drone, self.satellite = locations, drone, satellite
+        self.steps, self.seed = steps, seed
+        self.altitudes = [record.altitude for record in records]
+
+    @property
+    def images_per_location(self) -> int:
+        """Images a location contributes to a batch."""
+        return self.drone + self.satellite
+
+    def epoch(self, epoch: int) -> list[list[Draw]]:
+        """All batches of an epoch, each a list of locations * (drone + satellite) draws."""
+        rng = np.random.default_rng([self.seed, epoch, 0x5A])
+        needed = self.steps * self.locations
+        order: list[int] = []
+        while len(order) < needed:
+            order += rng.permutation(len(self.index.names)).tolist()
+        return [
+            [draw for place in self._distinct(order, step, rng) for draw in self._images(place, rng)]
+            for step in range(self.steps)
+        ]
+
+    def _distinct(self, order: list[int], step: int, rng: np.random.Generator) -> list[int]:
+        """The locations of a step; where a round ends inside it and repeats one, another is put in its place."""
+        chosen = list(dict.fromkeys(order[step * self.locations : (step + 1) * self.locations]))
+        if len(chosen) < self.locations:
+            others = np.setdiff1d(np.arange(len(self.index.names)), chosen)
+            chosen += rng.choice(others, self.locations - len(chosen), replace=False).tolist()
+        return chosen
+
+    def _images(self, place: int, rng: np.random.Generator) -> list[Draw]:
+        """The draws of one location: drone images spread over altitudes, then satellites."""
+        by_altitude: dict[float | None, list[int]] = {}
+        for record in self.index.drone[place]:
+            by_altitude.setdefault(self.altitudes[record], []).append(record)
+        stacks = [rng.permutation(stack).tolist() for stack in by_altitude.values()]
+        rng.shuffle(stacks)
+        drawn: list[int] = []
+        while len(drawn) < self.drone:
+            for stack in stacks:
+                drawn.append(stack[(len(drawn) // len(stacks)) % len(stack)])
+        tiles = self.index.satellite[place]
+        picked = [tiles[i % len(tiles)] for i in rng.permutation(max(len(tiles), self.satellite))[: self.satellite]]
+        seeds = rng.integers(0, 2**62, self.images_per_location).tolist()
+        return [Draw(int(r), int(s)) for r, s in zip([*drawn[: self.drone], *picked], seeds, strict=True)]

@@ -1,0 +1,1 @@
+"""The recipe, the loop, teacher and moving average, checkpoints."""

@@ -1,0 +1,151 @@
+"""Training checkpoints: one safetensors file with everything a bit-exact resume needs, written whole or not at all."""
+
+import json
+import re
+import subprocess
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import Tensor, nn
+from torch.optim import AdamW
+
+from skypart import __version__
+from skypart.atomic import atomic_path
+from skypart.errors import SkyPartError
+from skypart.model.weights_files import load_strictly
+from skypart.progress import console
+
+FORMAT_VERSION = 1
+_NAME = re.compile(r"^step-(\d{8})\.ckpt\.safetensors$")
+
+
+@dataclass
+class Progress:
+    """Where a run stands, beyond its tensors.
+
+    step: optimiser steps done. best: the best validation score so far and its step. history: validation results.
+    """
+
+    step: int = 0
+    best: float = float("-inf")
+    best_step: int = -1
+    history: list[dict[str, Any]] = field(default_factory=list)
+
+
+def save_checkpoint(
+    folder: Path,
+    modules: Mapping[str, nn.Module],
+    optimiser: AdamW,
+    progress: Progress,
+    facts: Mapping[str, Any],
+    keep: int,
+) -> Path:
+    """Write `step-N.ckpt.safetensors`, then drop all but the newest `keep`.
+
+    modules: by name (student, average, loss). facts: recipe, data fingerprint, code version.
+    """
+    tensors = {f"{name}/{key}": value for name, module in modules.items() for key, value in module.state_dict().items()}
+    names = parameter_names(modules)
+    for parameter, state in optimiser.state.items():
+        for key, value in state.items():
+            tensors[f"optimiser/{names[id(parameter)]}/{key}"] = torch.as_tensor(value)
+    tensors["rng/torch"] = torch.get_rng_state()
+    metadata = {
+        "format": "skypart-training",
+        "format_version": str(FORMAT_VERSION),
+        "progress": json.dumps(vars(progress)),
+        "facts": json.dumps(dict(facts)),
+    }
+    path = folder / f"step-{progress.step:08d}.ckpt.safetensors"
+    with atomic_path(path) as temporary:
+        save_file({k: v.detach().cpu().clone().contiguous() for k, v in tensors.items()}, temporary, metadata)
+    for old in checkpoints(folder)[:-keep]:
+        old.unlink()
+    return path
+
+
+def checkpoints(folder: Path) -> list[Path]:
+    """The checkpoints in `folder`, oldest first."""
+    return sorted(path for path in folder.glob("step-*.ckpt.safetensors") if _NAME.match(path.name))
+
+
+def newest_checkpoint(folder: Path) -> Path | None:
+    """The newest readable checkpoint; an unreadable newer one is named and passed over."""
+    for path in reversed(checkpoints(folder)):
+        try:
+            read_facts(path)
+            return path
+        except SkyPartError as error:
+            console.print(f"[yellow]passing over {path.name}: {error}[/]")
+    return None
+
+
+def read_facts(path: Path) -> tuple[Progress, dict[str, Any]]:
+    """Progress and facts of a checkpoint, from its header; every tensor's place in the file is checked."""
+    try:
+        with safe_open(path, "pt") as file:
+            header = file.metadata() or {}
+    except (SafetensorError, OSError) as error:
+        raise SkyPartError(f"{path}: not a readable checkpoint ({error}); use an older one") from error
+    if header.get("format") != "skypart-training":
+        raise SkyPartError(f"{path}: not a training checkpoint; name a file step-*.ckpt.safetensors")
+    if int(header["format_version"]) > FORMAT_VERSION:
+        raise SkyPartError(f"{path}: written by a newer skypart; upgrade it to resume")
+    return Progress(**json.loads(header["progress"])), json.loads(header["facts"])
+
+
+def load_checkpoint(path: Path, modules: Mapping[str, nn.Module], optimiser: AdamW) -> Progress:
+    """Put modules, optimiser and random state back as they were; returns where the run stood."""
+    progress, _ = read_facts(path)
+    with safe_open(path, "pt") as file:
+        tensors = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118
+    for name, module in modules.items():
+        load_strictly(module, _under(tensors, f"{name}/"), f"{path} ({name})")
+    names = parameter_names(modules)
+    state: dict[Tensor, dict[str, Tensor]] = {}
+    for group in optimiser.param_groups:
+        for parameter in group["params"]:
+            stored = _under(tensors, f"optimiser/{names[id(parameter)]}/")
+            if stored:
+                state[parameter] = {
+                    key: value if key == "step" else value.to(parameter.device) for key, value in stored.items()
+                }
+    optimiser.state.clear()
+    optimiser.state.update(state)
+    torch.set_rng_state(tensors["rng/torch"])
+    return progress
+
+
+def parameter_names(modules: Mapping[str, nn.Module]) -> dict[int, str]:
+    """Names of all parameters by identity."""
+    return {
+        id(parameter): f"{name}.{key}"
+        for name, module in modules.items()
+        for key, parameter in module.named_parameters()
+    }
+
+
+def _under(tensors: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
+    """The tensors whose names start with `prefix`, without it."""
+    return {key[len(prefix) :]: value for key, value in tensors.items() if key.startswith(prefix)}
+
+
+def code_version() -> str:
+    """The package version and, in a checkout, its commit, marked if files were changed."""
+    here = Path(__file__).resolve().parent
+    try:
+        commit = subprocess.run(
+            ["git", "-C", str(here), "describe", "--always", "--dirty", "--abbrev=12"],
+            capture_output=True,
+            text=True,
+            check=True,
+            timeout=10,
+        ).stdout.strip()
+    except (OSError, subprocess.SubprocessError):
+        return __version__
+    return f"{__version__}+{commit}"

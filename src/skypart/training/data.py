@@ -1,0 +1,128 @@
+"""From draws to tensors: decode, weather, augmentation and the one preprocessing, in worker processes."""
+
+import hashlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import cv2
+import numpy as np
+import torch
+from torch import Tensor
+from torch.utils.data import DataLoader, Dataset
+
+from skypart.datasets.records import Record
+from skypart.datasets.sampler import BalancedSampler
+from skypart.images.augment import Augmentation
+from skypart.images.decode import read_rgb
+from skypart.images.preprocess import Preprocessing, normalise
+from skypart.training.distributed import Workers
+
+
+@dataclass(frozen=True)
+class Batch:
+    """One rank's images of a step.
+
+    images: (b, 3, size, size). location: (b,) int64 label. is_drone: (b,) bool. altitude: (b,) metres, NaN where
+    unknown; only drone images have one. records: (b,) indices into the training records.
+    """
+
+    images: Tensor
+    location: Tensor
+    is_drone: Tensor
+    altitude: Tensor
+    records: list[int]
+
+    def to(self, device: torch.device) -> "Batch":
+        """The same batch on `device`."""
+        return Batch(
+            self.images.to(device, non_blocking=True),
+            self.location.to(device),
+            self.is_drone.to(device),
+            self.altitude.to(device),
+            self.records,
+        )
+
+
+class TrainingImages(Dataset[tuple[Tensor, int]]):
+    """Reads one drawn image; its augmentation and weather depend on its draw alone, never on the worker."""
+
+    def __init__(
+        self,
+        records: Sequence[Record],
+        preprocessing: Preprocessing,
+        augmentation: Augmentation,
+        weather: str,
+        seed: int,
+    ) -> None:
+        self.records = records
+        self.preprocessing = preprocessing
+        self.augmentation = augmentation
+        self.weather: Any = None
+        if weather:
+            from skypart.images.weather import WeatherTransform
+
+            self.weather = WeatherTransform(weather, seed)
+
+    def __getitem__(self, draw: Any) -> tuple[Tensor, int]:
+        """The image of a `Draw` as (3, size, size), and its record's index."""
+        record = self.records[draw.record]
+        image = read_rgb(record.path)
+        if self.weather is not None and record.view == "drone":
+            image = self.weather(image, f"{record.location}/{record.path.name}", draw.seed)
+        varied = self.augmentation(image, self.preprocessing, np.random.default_rng(draw.seed))
+        return torch.from_numpy(normalise(varied)), draw.record
+
+
+class TrainingData:
+    """The training images of a run, batch by batch, for one rank."""
+
+    def __init__(self, images: TrainingImages, sampler: BalancedSampler, loader_workers: int, workers: Workers) -> None:
+        self.images, self.sampler, self.loader_workers, self.workers = images, sampler, loader_workers, workers
+        self.label = {name: label for label, name in enumerate(sampler.index.names)}
+
+    def epoch(self, epoch: int, first_step: int = 0) -> Iterator[Batch]:
+        """This rank's batches of `epoch`, from `first_step` on."""
+        each = self.sampler.images_per_location
+        share = self.workers.slice(self.sampler.locations)
+        mine = [batch[share.start * each : share.stop * each] for batch in self.sampler.epoch(epoch)[first_step:]]
+        loader: DataLoader[Any] = DataLoader(
+            self.images,
+            batch_sampler=mine,
+            num_workers=self.loader_workers,
+            collate_fn=self.collate,
+            worker_init_fn=_one_thread,
+            pin_memory=self.workers.device.type == "cuda",
+            prefetch_factor=4 if self.loader_workers else None,
+        )
+        yield from loader
+
+    def collate(self, items: list[tuple[Tensor, int]]) -> Batch:
+        """Stack images and look up their labels."""
+        records = [self.images.records[index] for _, index in items]
+        unknown = float("nan")
+        return Batch(
+            images=torch.stack([image for image, _ in items]),
+            location=torch.tensor([self.label[record.location] for record in records]),
+            is_drone=torch.tensor([record.view == "drone" for record in records]),
+            altitude=torch.tensor(
+                [r.altitude if r.altitude is not None and r.view == "drone" else unknown for r in records],
+                dtype=torch.float32,
+            ),
+            records=[index for _, index in items],
+        )
+
+
+def _one_thread(_: int) -> None:
+    """Keep a loading process to one core; the model has the others."""
+    cv2.setNumThreads(1)
+    torch.set_num_threads(1)
+
+
+def fingerprint(records: Sequence[Record]) -> str:
+    """A hash of what is trained on: each image's name, view, location, altitude and file size."""
+    digest = hashlib.blake2b(digest_size=16)
+    for record in sorted(records, key=lambda r: (r.location, r.view, r.path.name, r.altitude or 0.0)):
+        line = f"{record.location}|{record.view}|{record.path.name}|{record.altitude}|{record.path.stat().st_size}\n"
+        digest.update(line.encode())
+    return digest.hexdigest()

@@ -1,0 +1,88 @@
+"""One process or many: start-up under torchrun, gathering with gradient, who writes."""
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+from torch.distributed.nn.functional import all_gather
+
+from skypart.errors import SkyPartError
+
+
+@dataclass(frozen=True)
+class Workers:
+    """This process among all: rank of world, and its device."""
+
+    rank: int
+    world: int
+    device: torch.device
+
+    @property
+    def leads(self) -> bool:
+        """Whether this process writes files and talks."""
+        return self.rank == 0
+
+    def slice(self, count: int) -> slice:
+        """This rank's equal share of `count` items in order."""
+        if count % self.world:
+            raise SkyPartError(
+                f"a batch of {count} locations cannot be shared equally by {self.world} processes; "
+                "choose batch.locations divisible by --nproc-per-node"
+            )
+        share = count // self.world
+        return slice(self.rank * share, (self.rank + 1) * share)
+
+
+def start_workers(device: str) -> Workers:
+    """Join the process group of torchrun, or run alone; `auto` takes a GPU where torch sees one."""
+    world = int(os.environ.get("WORLD_SIZE", "1"))
+    rank, local = int(os.environ.get("RANK", "0")), int(os.environ.get("LOCAL_RANK", "0"))
+    if device == "auto":
+        device = f"cuda:{local}" if torch.cuda.is_available() else "cpu"
+    chosen = torch.device(device)
+    if chosen.type == "cuda":
+        if not torch.cuda.is_available():
+            raise SkyPartError(
+                f"run.device={device}: torch sees no GPU here; use run.device=cpu or see `skypart doctor`"
+            )
+        torch.cuda.set_device(chosen)
+    if world > 1 and not dist.is_initialized():
+        dist.init_process_group("nccl" if chosen.type == "cuda" else "gloo")
+    return Workers(rank, world, chosen)
+
+
+def stop_workers() -> None:
+    """Leave the process group, if there is one."""
+    if dist.is_initialized():
+        dist.destroy_process_group()
+
+
+def gather(tensor: Tensor) -> Tensor:
+    """All ranks' tensors joined along the first axis, in rank order, with gradient to each rank's own."""
+    if not dist.is_initialized() or dist.get_world_size() == 1:
+        return tensor
+    return torch.cat(all_gather(tensor.contiguous()))  # type: ignore[no-untyped-call]
+
+
+def all_agree(flag: bool, device: torch.device) -> bool:
+    """Whether `flag` holds on every rank."""
+    if not dist.is_initialized() or dist.get_world_size() == 1:
+        return flag
+    vote = torch.tensor([1.0 if flag else 0.0], device=device)
+    dist.all_reduce(vote, op=dist.ReduceOp.MIN)
+    return bool(vote.item() > 0)
+
+
+@contextmanager
+def leader_first() -> Iterator[None]:
+    """Run the block on rank 0 before the others, so that they find its files."""
+    many = dist.is_initialized() and dist.get_world_size() > 1
+    if many and dist.get_rank() > 0:
+        dist.barrier()
+    yield
+    if many and dist.get_rank() == 0:
+        dist.barrier()

@@ -1,0 +1,315 @@
+"""The training loop, to be read in one sitting."""
+
+import signal
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
+
+from skypart.atomic import write_text
+from skypart.errors import SkyPartError
+from skypart.losses.geopart import LossReport
+from skypart.model.skypart import SkyPartOutput
+from skypart.model.storage import save_model
+from skypart.training.checkpoint import Progress, load_checkpoint, newest_checkpoint, read_facts, save_checkpoint
+from skypart.training.data import Batch
+from skypart.training.distributed import all_agree
+from skypart.training.health import measure_health
+from skypart.training.journal import Journal
+from skypart.training.optimiser import learning_rate_factor, set_learning_rate
+from skypart.training.setup import Run
+from skypart.training.step import Chance
+from skypart.training.validation import validate
+
+
+@dataclass(frozen=True)
+class Result:
+    """How a run ended. model: the student's file. idle: share of the time spent waiting for images."""
+
+    model: Path
+    best: Path | None
+    progress: Progress
+    idle: float
+    finished: bool
+
+
+def train(run: Run, done: Callable[[dict[str, float]], bool] | None = None) -> Result:
+    """Train from the newest checkpoint in the run's folder, or from the start, to the last epoch.
+
+    done: asked after each validation; True ends the run early.
+    """
+    progress = _resume(run)
+    loop = _Loop(run, progress, done)
+    with (
+        Journal(
+            run.folder, run.total_steps, progress.step, run.recipe.run.wandb, run.recipe.to_dict(), run.workers.leads
+        ) as journal,
+        _stop_on_signal(loop),
+    ):
+        loop.go(journal)
+    model = run.folder / "model.safetensors"
+    best = run.folder / "best.safetensors"
+    return Result(model, best if best.is_file() else None, progress, loop.idle, loop.finished)
+
+
+class _Loop:
+    """The state of a running loop."""
+
+    def __init__(self, run: Run, progress: Progress, done: Callable[[dict[str, float]], bool] | None) -> None:
+        self.run, self.progress, self.done = run, progress, done
+        self.step = (
+            DistributedDataParallel(run.step, find_unused_parameters=True) if run.workers.world > 1 else run.step
+        )
+        self.stop_asked = False
+        self.finished = False
+        self.waited = self.worked = 0.0
+
+    @property
+    def idle(self) -> float:
+        """Share of the time spent waiting for images."""
+        return self.waited / max(1e-9, self.waited + self.worked)
+
+    def go(self, journal: Journal) -> None:
+        """Epoch by epoch, until the last or until asked to stop."""
+        run, per_epoch, accumulate = self.run, self.run.steps_per_epoch, self.run.recipe.batch.accumulate
+        while self.progress.step < run.total_steps and not self.finished and not self.stop_asked:
+            epoch, first = divmod(self.progress.step, per_epoch)
+            batches = self._timed(run.data.epoch(epoch, first * accumulate))
+            for several in zip(*[batches] * accumulate, strict=True):
+                self._one(several, journal)
+                every = run.recipe.run.checkpoint_every
+                at_end = self.progress.step % per_epoch == 0
+                if at_end:
+                    self._after_epoch(epoch, journal)
+                if at_end or self.stop_asked or (every and self.progress.step % every == 0):
+                    self._checkpoint()
+                if self.stop_asked or self.finished:
+                    break
+        self.finished = self.finished or self.progress.step >= run.total_steps
+        if self.finished and run.workers.leads:
+            self._save_student(run.folder / "model.safetensors")
+        journal.say(f"waited for images {100 * self.idle:.1f} % of the time")
+
+    def _timed(self, batches: Iterator[Batch]) -> Iterator[Batch]:
+        """Pass batches on, counting the time spent waiting for them and working on them."""
+        start = time.perf_counter()
+        for batch in batches:
+            got = time.perf_counter()
+            yield batch
+            self.waited += got - start
+            start = time.perf_counter()
+            self.worked += start - got
+
+    def _one(self, batches: tuple[Batch, ...], journal: Journal) -> None:
+        """One step: forward, check and backward for each batch, then the optimiser."""
+        run, step, recipe = self.run, self.progress.step, self.run.recipe
+        begun = time.perf_counter()
+        for part, batch in enumerate(batches):
+            report, output = self._forward(batch.to(run.workers.device), step * len(batches) + part)
+            self._check(report, batch)
+            (report.total / len(batches)).backward()  # type: ignore[no-untyped-call]
+        warmup = round(recipe.optimiser.warmup_epochs * run.steps_per_epoch)
+        factor = learning_rate_factor(step, run.total_steps, warmup, recipe.optimiser.floor)
+        norm = self._update(factor, batches[-1])
+        self.progress.step += 1
+        rate = sum(len(batch.images) for batch in batches) * run.workers.world / (time.perf_counter() - begun)
+        journal.step(self.progress.step, _state(report, recipe.optimiser.head_lr * factor, rate))
+        if step % recipe.run.log_every == 0:
+            journal.record("train", step, _scalars(report, recipe.optimiser.head_lr * factor, rate, norm))
+            journal.record("health", step, measure_health(output).scalars())
+
+    def _forward(self, batch: Batch, draw: int) -> tuple[LossReport, SkyPartOutput]:
+        """Losses of one batch; `draw` numbers the batches of the run and fixes their random numbers."""
+        run, recipe = self.run, self.run.recipe
+        each, rank = len(batch.images), run.workers.rank
+        patches = (recipe.backbone.size // run.student.tokens_from.patch) ** 2
+        prototypes = run.student.config.prototypes
+        joined = Chance.draw(recipe.run.seed, draw, each * run.workers.world, prototypes, patches, recipe.distill)
+        ramp = recipe.distill.mar_ramp_epochs * run.steps_per_epoch
+        found: tuple[LossReport, SkyPartOutput] = self.step(
+            batch,
+            joined.part(slice(rank * each, (rank + 1) * each), run.workers.device),
+            run.average.model if run.average is not None else None,
+            run.teacher.of(batch.records, run.workers.device) if run.teacher is not None else None,
+            min(1.0, self.progress.step / max(1.0, ramp)),
+        )
+        return found
+
+    def _update(self, factor: float, batch: Batch) -> float:
+        """A step of the optimiser and of the moving average; the gradient's norm before clipping."""
+        run = self.run
+        learning = [p for group in run.optimiser.param_groups for p in group["params"] if p.grad is not None]
+        limit = run.recipe.optimiser.clip or float("inf")
+        norm = float(torch.nn.utils.clip_grad_norm_(learning, limit))
+        if not torch.isfinite(torch.tensor(norm)):
+            raise self._broken("the gradient", batch)
+        set_learning_rate(run.optimiser, factor)
+        run.optimiser.step()
+        run.optimiser.zero_grad(set_to_none=True)
+        if run.average is not None:
+            run.average.update(run.student)
+        return norm
+
+    def _check(self, report: LossReport, batch: Batch) -> None:
+        """Stop, on all processes, at the first loss group that is not finite; no checkpoint is written."""
+        bad = [name for name, value in report.groups.items() if not torch.isfinite(value)]
+        if not all_agree(not bad and bool(torch.isfinite(report.total)), self.run.workers.device):
+            terms = [name for name, value in report.terms.items() if not torch.isfinite(value)]
+            where = f"loss group {', '.join(bad)} (term {', '.join(terms)})" if bad else "the loss"
+            raise self._broken(where, batch)
+
+    def _broken(self, what: str, batch: Batch) -> SkyPartError:
+        """The error of a run whose numbers broke, with the batch's images written beside the log."""
+        paths = [str(self.run.data.images.records[index].path) for index in batch.records]
+        listing = self.run.folder / f"broken-batch-{self.progress.step}-rank{self.run.workers.rank}.txt"
+        write_text(listing, "\n".join(paths) + "\n")
+        return SkyPartError(
+            f"{what} is NaN or infinite at step {self.progress.step}, on {', '.join(paths[:4])} and "
+            f"{max(0, len(paths) - 4)} more images (all in {listing}); the last checkpoint is untouched: "
+            "look at these images or lower the learning rate, and start again"
+        )
+
+    def _after_epoch(self, epoch: int, journal: Journal) -> None:
+        """Validate, keep the best, warn of collapse."""
+        run = self.run
+        if run.workers.leads and run.split.drone and (epoch + 1) % run.recipe.run.validate_every == 0:
+            result = validate(run.student, run.split.drone, run.split.satellite, run.preprocessing, run.workers.device)
+            journal.record("validation", self.progress.step, result)
+            self.progress.history.append({"epoch": epoch + 1, "step": self.progress.step, **result})
+            journal.say(f"epoch {epoch + 1}: " + ", ".join(f"{k} {v:.2f}" for k, v in result.items()))
+            if result["score"] > self.progress.best:
+                self.progress.best, self.progress.best_step = result["score"], self.progress.step
+                self._save_student(run.folder / "best.safetensors")
+            if self.done is not None and self.done(result):
+                self.finished = True
+        self._warn_of_collapse(journal)
+        if run.workers.world > 1:
+            flag = torch.tensor([float(self.finished)], device=run.workers.device)
+            dist.broadcast(flag, 0)
+            self.finished = bool(flag.item())
+
+    def _warn_of_collapse(self, journal: Journal) -> None:
+        """Look at a few training images and say so if one prototype has taken over."""
+        run = self.run
+        if not run.workers.leads or not (run.recipe.head.readout != "cls" or run.recipe.loss.part):
+            return
+        with torch.no_grad():
+            images = torch.stack([torch.from_numpy(run.preprocessing(r.path)) for r in run.split.train[:8]])
+            health = measure_health(run.student.eval()(images.to(run.workers.device)))
+            run.student.train()
+        if health.collapsed:
+            journal.say(
+                f"[yellow]prototypes are collapsing: the largest holds {100 * health.largest:.0f} % of all patches; "
+                "raise loss.diversity_weight or lower optimiser.head_lr[/]"
+            )
+
+    def _checkpoint(self) -> None:
+        """Write a checkpoint from the leading process."""
+        run = self.run
+        if run.workers.leads:
+            save_checkpoint(
+                run.folder / "checkpoints", run.modules, run.optimiser, self.progress, run.facts, run.recipe.run.keep
+            )
+        if run.workers.world > 1:
+            dist.barrier()
+
+    def _save_student(self, path: Path) -> None:
+        """Write the student as a deployable model file."""
+        run = self.run
+        run.student.recipe = run.recipe.to_dict()
+        run.student.provenance = run.provenance(vars(self.progress))
+        save_model(run.student, path)
+
+
+def _resume(run: Run) -> Progress:
+    """Go on from the newest checkpoint, if it belongs to the same recipe and data."""
+    newest = newest_checkpoint(run.folder / "checkpoints")
+    if newest is None:
+        return Progress()
+    _, facts = read_facts(newest)
+    if facts["data"]["fingerprint"] != run.facts["data"]["fingerprint"]:
+        raise SkyPartError(f"{newest}: was trained on other data than {run.recipe.data.root}; choose another run.out")
+    changed = _differences(facts["recipe"], run.facts["recipe"])
+    if changed:
+        raise SkyPartError(
+            f"{newest}: the recipe has changed since ({', '.join(changed)}); put it back or choose another run.out"
+        )
+    return load_checkpoint(newest, run.modules, run.optimiser)
+
+
+# What may differ between a run and its continuation: nothing of this changes a single number.
+_FREE = {
+    "data.root",
+    "data.workers",
+    "run.out",
+    "run.keep",
+    "run.log_every",
+    "run.wandb",
+    "run.device",
+    "run.checkpoint_every",
+}
+
+
+def _differences(old: dict[str, Any], new: dict[str, Any]) -> list[str]:
+    """The keys, dotted, in which two recipes differ, but for those that change no number."""
+    keys = [f"{section}.{key}" for section in new for key in new[section]]
+    return [
+        key
+        for key in keys
+        if key not in _FREE
+        and _plain(old.get(key.split(".")[0], {}).get(key.split(".")[1]))
+        != _plain(new[key.split(".")[0]][key.split(".")[1]])
+    ]
+
+
+def _plain(value: Any) -> Any:
+    """Tuples as lists, as JSON gives them back."""
+    return list(value) if isinstance(value, tuple) else value
+
+
+def _state(report: LossReport, rate: float, images: float) -> str:
+    """The loss groups with their weights, the learning rate and the speed, in a line."""
+    groups = " ".join(
+        f"{name} {float(value):.2f}*{float(report.weights[name]):.2f}" for name, value in report.groups.items()
+    )
+    return f"{groups} lr {rate:.1e} {images:.1f} img/s"
+
+
+def _scalars(report: LossReport, rate: float, images: float, norm: float) -> dict[str, float]:
+    """Everything the log keeps of a step."""
+    return {
+        "total": float(report.total.detach()),
+        **{f"group_{name}": float(value) for name, value in report.groups.items()},
+        **{f"term_{name}": float(value) for name, value in report.terms.items()},
+        **{f"weight_{name}": float(value) for name, value in report.weights.items()},
+        "lr": rate,
+        "images_per_second": images,
+        "gradient_norm": norm,
+    }
+
+
+@contextmanager
+def _stop_on_signal(loop: _Loop) -> Iterator[None]:
+    """Ctrl-C or SIGTERM ends the run after the current step, with a checkpoint; a second one at once."""
+
+    def ask(number: int, _: Any) -> None:
+        if loop.stop_asked:
+            raise KeyboardInterrupt
+        loop.stop_asked = True
+
+    try:
+        before = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)}
+    except ValueError:  # not in the main thread
+        yield
+        return
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -1,0 +1,224 @@
+"""A recipe: every choice of a training run, typed, from a TOML file and `key=value` overrides."""
+
+import difflib
+import tomllib
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, fields, is_dataclass
+from pathlib import Path
+from typing import Any, Literal, TypeVar, get_type_hints
+
+from pydantic import ConfigDict, TypeAdapter, ValidationError
+
+from skypart.errors import SkyPartError
+from skypart.images.augment import Augmentation
+from skypart.losses.config import LossConfig
+from skypart.model.skypart import HeadConfig
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class DataRecipe:
+    """What to train on. validation: share of the TRAINING locations kept out to choose the best epoch by."""
+
+    root: str = ""
+    kind: str = ""  # recognised from the layout if empty
+    validation: float = 0.1
+    validation_drone: int = 8  # drone images a validation location, evenly over its list
+    workers: int = 1
+    weather: Literal["", "paper", "weatherprompt"] = ""  # online on drone images, one of ten conditions each
+
+
+@dataclass(frozen=True)
+class BackboneRecipe:
+    """Where the tokens come from."""
+
+    name: str = "dinov2_vits14"
+    size: int = 448  # input pixels, divisible by the patch
+    trainable_blocks: int = 6  # the last ones; the others run without gradient
+    gradient_checkpointing: bool = False
+    start: str = ""  # a SkyPart model file to fine-tune, instead of a fresh head on `name`
+
+
+@dataclass(frozen=True)
+class BatchRecipe:
+    """P x M sampling. An epoch has `steps` optimiser steps; 0: as many as see each drone image once on average."""
+
+    locations: int = 16  # P
+    drone: int = 4  # M drone images a location
+    satellite: int = 1  # satellite images a location
+    steps: int = 0
+    accumulate: int = 1  # batches an optimiser step
+
+
+@dataclass(frozen=True)
+class OptimiserRecipe:
+    """AdamW with three speeds, warm-up and a cosine to `floor` of the peak."""
+
+    epochs: int = 60
+    head_lr: float = 3e-4
+    backbone_lr: float = 3e-5
+    proxy_factor: float = 10.0  # proxies learn at this multiple of head_lr
+    weight_decay: float = 0.05  # not on norms, biases, prototypes, s_g
+    warmup_epochs: float = 5.0
+    floor: float = 0.01
+    clip: float = 1.0  # largest gradient norm; 0: none
+    precision: Literal["auto", "float32", "bfloat16"] = "auto"  # auto: bfloat16 on a GPU that has it
+
+
+@dataclass(frozen=True)
+class DistillRecipe:
+    """Teacher and moving average."""
+
+    teacher: str = "dinov2_vitb14"  # name or file; empty: none
+    teacher_size: int = 224  # pixels, of the uncorrupted image
+    ema: float = 0.996
+    mar_ratio: float = 0.30
+    mar_ramp_epochs: float = 10.0
+    patches: int = 64  # patches an image for patch NCE
+
+
+@dataclass(frozen=True)
+class RunRecipe:
+    """Where results go and how often."""
+
+    out: str = "runs/skypart"
+    seed: int = 42
+    validate_every: int = 1  # epochs
+    checkpoint_every: int = 0  # steps; 0: at the end of each epoch
+    keep: int = 2  # newest checkpoints kept
+    log_every: int = 10  # steps
+    wandb: str = ""  # project name; empty: not used
+    device: str = "auto"
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """The whole recipe; each section is a table of the TOML file."""
+
+    data: DataRecipe = field(default_factory=DataRecipe)
+    backbone: BackboneRecipe = field(default_factory=BackboneRecipe)
+    head: HeadConfig = field(default_factory=HeadConfig)
+    batch: BatchRecipe = field(default_factory=BatchRecipe)
+    augment: Augmentation = field(default_factory=Augmentation)
+    loss: LossConfig = field(default_factory=LossConfig)
+    optimiser: OptimiserRecipe = field(default_factory=OptimiserRecipe)
+    distill: DistillRecipe = field(default_factory=DistillRecipe)
+    run: RunRecipe = field(default_factory=RunRecipe)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain nested data, for files."""
+        return asdict(self)
+
+
+def load_recipe(path: str | Path, overrides: Sequence[str] = ()) -> Recipe:
+    """Read a TOML recipe, the one it `extends` first, and apply `section.key=value` overrides."""
+    merged = _read_extended(Path(path), ())
+    for override in overrides:
+        _override(merged, override)
+    return build_recipe(merged, str(path))
+
+
+def build_recipe(sections: Mapping[str, Any], source: str) -> Recipe:
+    """Turn nested data into a Recipe; an unknown key is an error that names the nearest one."""
+    recipe = _build(Recipe, sections, source, "")
+    _check(recipe, source)
+    return recipe
+
+
+def _check(recipe: Recipe, source: str) -> None:
+    """Refuse values that cannot work together."""
+    positive = {
+        "batch.locations": recipe.batch.locations - 1,  # one location has no negatives
+        "batch.drone": recipe.batch.drone,
+        "batch.satellite": recipe.batch.satellite,
+        "batch.accumulate": recipe.batch.accumulate,
+        "optimiser.epochs": recipe.optimiser.epochs,
+        "run.keep": recipe.run.keep,
+    }
+    for key, value in positive.items():
+        if value < 1:
+            raise SkyPartError(f"{source}: {key} is too small for training; raise it")
+    if not 0 <= recipe.data.validation < 1:
+        raise SkyPartError(f"{source}: data.validation is a share of the locations; choose one in [0, 1)")
+
+
+def _read_extended(path: Path, seen: tuple[Path, ...]) -> dict[str, Any]:
+    """The tables of a recipe over those it extends."""
+    if path.resolve() in seen:
+        raise SkyPartError(f"{path}: recipes extend each other in a circle; remove one `extends`")
+    try:
+        content = tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise SkyPartError(f"{path}: no such recipe; see the folder recipes/") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise SkyPartError(f"{path}: not valid TOML ({error}); mend that line") from error
+    parent = content.pop("extends", None)
+    if parent is None:
+        return content
+    merged = _read_extended(path.parent / parent, (*seen, path.resolve()))
+    for section, values in content.items():
+        if isinstance(values, dict) and isinstance(merged.get(section), dict):
+            merged[section] |= values
+        else:
+            merged[section] = values
+    return merged
+
+
+def _override(sections: dict[str, Any], text: str) -> None:
+    """Apply one `section.key=value`; the section may be left out where only one has the key."""
+    key, equals, raw = text.partition("=")
+    if not equals:
+        raise SkyPartError(f"override {text!r} is not key=value; write for example optimiser.epochs=5")
+    section, dot, name = key.strip().rpartition(".")
+    if not dot:
+        owners = [f.name for f in fields(Recipe) if name in _names(f.name)]
+        if len(owners) != 1:
+            choices = [f"{owner}.{name}" for owner in owners] or difflib.get_close_matches(name, _all_keys(), 3, 0.4)
+            raise SkyPartError(f"override {text!r}: which key is {name!r}? Perhaps {', '.join(choices) or 'none'}")
+        section = owners[0]
+    try:
+        value = tomllib.loads(f"value = {raw}")["value"]
+    except tomllib.TOMLDecodeError:
+        value = raw
+    sections.setdefault(section, {})[name] = value
+
+
+def _names(section: str) -> list[str]:
+    """The keys of a section."""
+    return [f.name for f in fields(get_type_hints(Recipe)[section])]
+
+
+def _all_keys() -> list[str]:
+    """Every `section.key`, and every key alone."""
+    dotted = [f"{f.name}.{name}" for f in fields(Recipe) for name in _names(f.name)]
+    return dotted + [key.rpartition(".")[2] for key in dotted]
+
+
+def _build(cls: type[T], values: Mapping[str, Any], source: str, prefix: str) -> T:
+    """Make a dataclass of plain data, field by field, with types checked and unknown keys refused."""
+    hints = get_type_hints(cls)
+    known = [f.name for f in fields(cls)]  # type: ignore[arg-type]
+    built: dict[str, Any] = {}
+    for key, value in values.items():
+        if key not in known:
+            near = difflib.get_close_matches(key, known, 1, 0.0)
+            raise SkyPartError(f"{source}: unknown key {prefix}{key}; did you mean {prefix}{near[0]}?")
+        if is_dataclass(hints[key]) and isinstance(value, Mapping):
+            built[key] = _build(hints[key], value, source, f"{prefix}{key}.")
+        else:
+            built[key] = _typed(hints[key], value, source, f"{prefix}{key}")
+    return cls(**built)
+
+
+def _typed(hint: Any, value: Any, source: str, key: str) -> Any:
+    """`value` as the type of its field: ints may stand for floats, lists for tuples, nothing else is bent."""
+    if hint is float and isinstance(value, int) and not isinstance(value, bool):
+        return float(value)
+    if isinstance(value, list):
+        value = tuple(float(v) if isinstance(v, int) and not isinstance(v, bool) else v for v in value)
+    try:
+        return TypeAdapter(hint, config=ConfigDict(strict=True)).validate_python(value)
+    except ValidationError as error:
+        wanted = error.errors()[0]["msg"]
+        raise SkyPartError(f"{source}: {key} = {value!r} does not fit ({wanted}); correct it") from error

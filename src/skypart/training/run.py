@@ -1,0 +1,33 @@
+"""`skypart train`: from the command's words to a finished run and a sentence about it."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from skypart.errors import SkyPartError
+from skypart.training.distributed import start_workers, stop_workers
+from skypart.training.loop import train
+from skypart.training.overfit import overfit
+from skypart.training.recipe import load_recipe
+from skypart.training.setup import prepare
+
+
+def train_recipe(path: Path, overrides: Sequence[str], only_overfit: bool) -> str:
+    """Train, or overfit a handful of locations; returns what to tell the user."""
+    recipe = load_recipe(path, overrides)
+    workers = start_workers(recipe.run.device)
+    try:
+        if only_overfit:
+            result = overfit(recipe, workers)
+            if result.progress.best < 100.0:
+                raise SkyPartError(
+                    f"R@1 on its own training pairs reached only {result.progress.best:.1f} %: something is wrong with the "
+                    "data (`skypart data check`) or the settings; look at the log beside the model"
+                )
+            return f"overfit: R@1 100 % in both directions after {result.progress.step} steps ({result.model})"
+        result = train(prepare(recipe, workers))
+        if not result.finished:
+            return f"stopped at step {result.progress.step}; start the same command again to go on"
+        chosen = f", best by validation at step {result.progress.best_step} in {result.best}" if result.best else ""
+        return f"trained {result.progress.step} steps: {result.model}{chosen}"
+    finally:
+        stop_workers()

@@ -1,0 +1,187 @@
+"""Everything a run is made of, put together from its recipe."""
+
+import datetime
+import math
+import platform
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+from torch.optim import AdamW
+
+from skypart.datasets import Dataset, Record, open_dataset
+from skypart.datasets.sampler import BalancedSampler
+from skypart.errors import SkyPartError
+from skypart.images.preprocess import Preprocessing
+from skypart.losses.geopart import GeoPartLoss
+from skypart.model.cost import parameters_by_module
+from skypart.model.embedder import model_file
+from skypart.model.skypart import SkyPart
+from skypart.model.storage import load_model
+from skypart.training.average import MovingAverage
+from skypart.training.checkpoint import code_version
+from skypart.training.data import TrainingData, TrainingImages, fingerprint
+from skypart.training.distributed import Workers, leader_first
+from skypart.training.optimiser import build_optimiser
+from skypart.training.recipe import Recipe
+from skypart.training.step import TrainingStep
+from skypart.training.teacher import TeacherFeatures
+from skypart.training.validation import HoldOut, hold_out
+
+
+@dataclass
+class Run:
+    """The parts of a training run, ready to go."""
+
+    recipe: Recipe
+    workers: Workers
+    folder: Path
+    split: HoldOut
+    data: TrainingData
+    student: SkyPart
+    average: MovingAverage | None
+    teacher: TeacherFeatures | None
+    loss: GeoPartLoss
+    optimiser: AdamW
+    step: TrainingStep
+    preprocessing: Preprocessing
+    facts: dict[str, Any]
+
+    @property
+    def steps_per_epoch(self) -> int:
+        """Optimiser steps an epoch."""
+        return self.data.sampler.steps // self.recipe.batch.accumulate
+
+    @property
+    def total_steps(self) -> int:
+        """Optimiser steps of the whole run."""
+        return self.steps_per_epoch * self.recipe.optimiser.epochs
+
+    @property
+    def modules(self) -> dict[str, nn.Module]:
+        """What a checkpoint stores, by name."""
+        modules: dict[str, nn.Module] = {"student": self.student, "loss": self.loss}
+        if self.average is not None:
+            modules["average"] = self.average.model
+        return modules
+
+    def provenance(self, progress: dict[str, Any]) -> dict[str, Any]:
+        """How the student came to be, for its model file."""
+        data = self.facts["data"]
+        return {
+            "backbone": self.recipe.backbone.start or self.recipe.backbone.name,
+            "training": f"{progress['step']} steps on {data['locations']} locations of {data['name']}",
+            "training_only_parameters": parameters_by_module(self.loss),
+            "date": datetime.date.today().isoformat(),
+            "machine": f"{platform.machine()}, {torch.get_num_threads()} threads, {self.workers.device.type}",
+            "progress": progress,
+            **self.facts,
+        }
+
+
+def prepare(recipe: Recipe, workers: Workers, records: Sequence[Record] | None = None) -> Run:
+    """Open the data, build or load the model, losses, optimiser and teacher features.
+
+    records: train on these instead of the data set's training records.
+    """
+    torch.manual_seed(recipe.run.seed)
+    dataset = open_training_data(recipe)
+    folder = Path(recipe.run.out)
+    split = hold_out(
+        dataset.train if records is None else records,
+        recipe.data.validation,
+        recipe.data.validation_drone,
+        recipe.run.seed,
+    )
+    student = build_student(recipe)
+    student.to(workers.device)
+    preprocessing = Preprocessing(size=recipe.backbone.size)
+    data = _training_data(recipe, split, preprocessing, workers)
+    teacher = None
+    if recipe.loss.distill and recipe.loss.teacher and recipe.distill.teacher:
+        with leader_first():
+            teacher = TeacherFeatures(
+                recipe.distill.teacher, recipe.distill.teacher_size, split.train, folder / "teacher", workers.device
+            )
+    loss = GeoPartLoss(
+        recipe.loss if teacher is not None else replace(recipe.loss, teacher=False),
+        locations=len(data.sampler.index.names),
+        embedding_dim=recipe.head.embedding_dim,
+        part_dim=student.config.part_dim,
+        teacher_dim=teacher.dim if teacher is not None else recipe.head.embedding_dim,
+        part_pooled_dim=student.config.pooled_parts * student.config.part_dim,
+    ).to(workers.device)
+    follows = recipe.loss.distill and recipe.loss.ema
+    facts = {
+        "recipe": recipe.to_dict(),
+        "code": code_version(),
+        "data": {
+            "name": dataset.name,
+            "kind": dataset.kind,
+            "fingerprint": fingerprint(split.train),
+            "locations": len(data.sampler.index.names),
+            "images": len(split.train),
+        },
+    }
+    return Run(
+        recipe=recipe,
+        workers=workers,
+        folder=folder,
+        split=split,
+        data=data,
+        student=student,
+        average=MovingAverage(student, recipe.distill.ema) if follows else None,
+        teacher=teacher,
+        loss=loss,
+        optimiser=build_optimiser(student, loss, recipe.optimiser),
+        step=TrainingStep(student, loss, _autocast(recipe, workers)),
+        preprocessing=preprocessing,
+        facts=facts,
+    )
+
+
+def open_training_data(recipe: Recipe) -> Dataset:
+    """The data set of the recipe, or a sentence about how to name one."""
+    if not recipe.data.root:
+        raise SkyPartError("the recipe names no data: add data.root=FOLDER to the command or the recipe")
+    return open_dataset(Path(recipe.data.root), recipe.data.kind or None)
+
+
+def build_student(recipe: Recipe) -> SkyPart:
+    """A fresh head on the recipe's backbone, or the model it starts from, with frozen blocks and checkpointing set."""
+    if recipe.backbone.start:
+        student = load_model(model_file(recipe.backbone.start)).with_readout(recipe.head.readout)
+    else:
+        student = SkyPart.from_backbone(recipe.backbone.name, recipe.head, recipe.run.seed)
+    patch = student.tokens_from.patch
+    if recipe.backbone.size % patch:
+        near = max(1, round(recipe.backbone.size / patch)) * patch
+        raise SkyPartError(f"backbone.size={recipe.backbone.size} is not divisible by the patch of {patch}; use {near}")
+    student.preprocessing = Preprocessing(size=recipe.backbone.size)
+    student.freeze(recipe.backbone.trainable_blocks)
+    student.tokens_from.gradient_checkpointing = recipe.backbone.gradient_checkpointing
+    return student.train()
+
+
+def _training_data(recipe: Recipe, split: HoldOut, preprocessing: Preprocessing, workers: Workers) -> TrainingData:
+    """Sampler and loader over the records that are trained on."""
+    batch, seed = recipe.batch, recipe.run.seed
+    drones = sum(record.view == "drone" for record in split.train)
+    steps = batch.steps or math.ceil(drones / (batch.locations * batch.drone * batch.accumulate))
+    sampler = BalancedSampler(
+        split.train, batch.locations, batch.drone, batch.satellite, steps * batch.accumulate, seed
+    )
+    images = TrainingImages(split.train, preprocessing, recipe.augment, recipe.data.weather, seed)
+    return TrainingData(images, sampler, recipe.data.workers, workers)
+
+
+def _autocast(recipe: Recipe, workers: Workers) -> torch.dtype | None:
+    """bfloat16 where the recipe asks for it or the GPU has it; emulated on CPUs, so never there by itself."""
+    if recipe.optimiser.precision == "bfloat16":
+        return torch.bfloat16
+    if recipe.optimiser.precision == "auto" and workers.device.type == "cuda" and torch.cuda.is_bf16_supported():
+        return torch.bfloat16
+    return None

@@ -1,0 +1,75 @@
+"""Choosing by held-out TRAINING locations, never by the test set."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from skypart.datasets.records import Record
+from skypart.evaluation.metrics import retrieval_metrics
+from skypart.images.preprocess import Preprocessing
+from skypart.model.embedder import Embedder
+from skypart.model.skypart import SkyPart
+
+
+@dataclass(frozen=True)
+class HoldOut:
+    """The training records split by location: what is trained on, and what the best epoch is chosen by.
+
+    drone: drone images of held-out locations, thinned. satellite: tiles of all training locations, the held-out
+    ones among the others as distractors, as the benchmarks do.
+    """
+
+    train: list[Record]
+    drone: list[Record]
+    satellite: list[Record]
+
+
+def hold_out(records: Sequence[Record], share: float, drone_per_location: int, seed: int) -> HoldOut:
+    """Keep `share` of the locations (at least two, if any) out of training, drawn from `seed`."""
+    names = sorted({record.location for record in records})
+    count = min(len(names) - 2, max(2, round(share * len(names)))) if share > 0 else 0
+    if count < 2:
+        return HoldOut(list(records), [], [])
+    kept = set(np.random.default_rng([seed, 0xE7]).permutation(names)[:count].tolist())
+    drone: list[Record] = []
+    for name in sorted(kept):
+        images = [r for r in records if r.location == name and r.view == "drone"]
+        images.sort(key=lambda r: (r.altitude or 0.0, r.path.name))
+        chosen = np.linspace(0, len(images) - 1, min(len(images), drone_per_location)).round().astype(int)
+        drone += [images[i] for i in dict.fromkeys(chosen.tolist())]
+    satellite = [r for r in records if r.view == "satellite"]
+    return HoldOut([r for r in records if r.location not in kept], drone, satellite)
+
+
+def validate(
+    model: SkyPart,
+    drone: Sequence[Record],
+    satellite: Sequence[Record],
+    preprocessing: Preprocessing,
+    device: torch.device,
+) -> dict[str, float]:
+    """Both directions on the given records, in percent; `score` is the mean R@1 of the two.
+
+    D2S: each drone image against all tiles. S2D: each tile whose location has drone images, against them.
+    """
+    was_training = model.training
+    model.preprocessing = preprocessing
+    embedder = Embedder(model, device)
+    drone_vectors = embedder.embed([record.path for record in drone])
+    tile_vectors = embedder.embed([record.path for record in satellite])
+    model.train(was_training)
+    labels = {name: i for i, name in enumerate(sorted({r.location for r in (*drone, *satellite)}))}
+    drone_ids = np.asarray([labels[r.location] for r in drone])
+    tile_ids = np.asarray([labels[r.location] for r in satellite])
+    asked = np.isin(tile_ids, drone_ids)
+    down = retrieval_metrics(drone_vectors, drone_ids, tile_vectors, tile_ids)
+    up = retrieval_metrics(tile_vectors[asked], tile_ids[asked], drone_vectors, drone_ids)
+    return {
+        "D2S R@1": down["R@1"],
+        "D2S AP": down["AP"],
+        "S2D R@1": up["R@1"],
+        "S2D AP": up["AP"],
+        "score": (down["R@1"] + up["R@1"]) / 2,
+    }
