@@ -1,0 +1,331 @@
+"""Built-up land uses: each fills one convex block of the plan."""
+
+import math
+
+import numpy as np
+
+from skypart.worlds.plan import Building, Colour, Plan
+from skypart.worlds.polygons import Polygon, area, inner_rectangle, inset, main_axis, rectangle, scatter, split
+
+TILE_ROOFS: tuple[Colour, ...] = ((152, 84, 62), (134, 72, 56), (168, 104, 78), (120, 78, 66))
+DARK_ROOFS: tuple[Colour, ...] = ((84, 80, 78), (104, 98, 92), (70, 72, 78), (122, 110, 98), (96, 84, 72))
+FLAT_ROOFS: tuple[Colour, ...] = (
+    (168, 166, 162),
+    (142, 140, 138),
+    (196, 194, 190),
+    (122, 122, 124),
+    (178, 168, 150),
+    (214, 214, 212),
+    (104, 108, 112),
+)
+HALL_ROOFS: tuple[Colour, ...] = (
+    (206, 208, 210),
+    (176, 182, 190),
+    (150, 160, 172),
+    (226, 226, 224),
+    (132, 150, 168),
+    (172, 120, 102),
+    (128, 142, 126),
+)
+WALLS: tuple[Colour, ...] = (
+    (206, 196, 178),
+    (188, 176, 160),
+    (214, 210, 204),
+    (164, 120, 98),
+    (176, 150, 124),
+    (150, 146, 142),
+    (198, 178, 140),
+)
+
+
+def pick(colours: tuple[Colour, ...], rng: np.random.Generator, spread: float = 7.0) -> Colour:
+    """One of `colours`, a little changed."""
+    base = np.asarray(colours[int(rng.integers(len(colours)))]) + rng.normal(0, spread) + rng.normal(0, spread / 2, 3)
+    return float(base[0]), float(base[1]), float(base[2])
+
+
+def houses(plan: Plan, block: Polygon, rng: np.random.Generator) -> None:
+    """Detached houses with gardens, driveways, pools and trees."""
+    plan.patch(block, "sidewalk", rng)
+    garden = inset(block, 2.0)
+    plan.patch(garden, "lawn", rng)
+    roofs = (TILE_ROOFS, DARK_ROOFS, TILE_ROOFS + DARK_ROOFS)[int(rng.integers(3))]
+    size = rng.uniform(420, 900)
+    for lot in split(garden, rng, size, skew=0.03):
+        plan.patch(lot, "lawn" if rng.random() < 0.8 else "meadow", rng, spread=9)
+        room = inner_rectangle(inset(lot, 2.5))
+        if room is None or rng.random() < 0.04:
+            continue
+        centre, length, width, angle = room
+        length, width = min(length * rng.uniform(0.5, 0.85), 17), min(width * rng.uniform(0.55, 0.9), 11.5)
+        if min(length, width) < 4.5:
+            continue
+        roof = str(rng.choice(["gable", "hip", "gable", "hip", "flat"]))
+        colour, wall = pick(roofs, rng), pick(WALLS, rng)
+        height = float(rng.choice([3.2, 4.5, 6.2]))
+        shift = rng.normal(0, 1.5, 2)
+        place = (centre[0] + shift[0], centre[1] + shift[1])
+        plan.building(Building(place, length, width, angle, height, roof, colour, wall, rng.uniform(0.45, 0.9)))
+        _wing(plan, rng, place, length, width, angle, height, roof, colour, wall)
+        _drive(plan, block, place, rng)
+        if rng.random() < 0.14:
+            spot = scatter(inset(lot, 3.0), 3, rng)
+            if len(spot):
+                pool = (float(spot[0, 0]), float(spot[0, 1]))
+                plan.patch(rectangle(pool, 9.5, 6, angle), "concrete", rng)
+                plan.patch(rectangle(pool, 7.5, 4, angle), "pool", rng)
+        for point in scatter(inset(lot, 1.0), int(rng.integers(0, 5)), rng):
+            if np.hypot(*(point - np.asarray(place))) > 0.5 * length:
+                plan.tree(point, rng, 0.8)
+
+
+def _wing(
+    plan: Plan,
+    rng: np.random.Generator,
+    place: tuple[float, float],
+    length: float,
+    width: float,
+    angle: float,
+    height: float,
+    roof: str,
+    colour: Colour,
+    wall: Colour,
+) -> None:
+    """Sometimes a wing that makes the house an L or a T."""
+    if rng.random() > 0.5:
+        return
+    along, across = rng.uniform(-0.3, 0.3) * length, rng.choice([-1.0, 1.0]) * width * 0.55
+    x = place[0] + along * math.cos(angle) - across * math.sin(angle)
+    y = place[1] + along * math.sin(angle) + across * math.cos(angle)
+    plan.building(Building((x, y), width * 0.9, length * 0.4, angle + math.pi / 2, height, roof, colour, wall))
+
+
+def _drive(plan: Plan, block: Polygon, place: tuple[float, float], rng: np.random.Generator) -> None:
+    """A paved way from the house to the nearest street, with a place for a car."""
+    here = np.asarray(place)
+    best = None
+    for start, end in zip(block, np.roll(block, -1, axis=0), strict=True):
+        edge = end - start
+        share = np.clip((here - start) @ edge / max(float(edge @ edge), 1e-6), 0.05, 0.95)
+        foot = start + share * edge
+        if best is None or np.hypot(*(foot - here)) < np.hypot(*(best - here)):
+            best = foot
+    if best is None or np.hypot(*(best - here)) > 40:
+        return
+    way = best - here
+    angle = math.atan2(way[1], way[0])
+    middle = here + way * 0.55
+    plan.patch(rectangle((middle[0], middle[1]), float(np.hypot(*way)) * 0.95, 3.2, angle), "concrete", rng, 9)
+    plan.bay((float(here[0] + way[0] * 0.72), float(here[1] + way[1] * 0.72)), angle, 0.5)
+
+
+def perimeter(plan: Plan, block: Polygon, rng: np.random.Generator) -> None:
+    """Town houses along the streets around a yard."""
+    plan.patch(block, "sidewalk", rng)
+    depth = rng.uniform(10, 14)
+    yard = inset(block, depth + 2.5)
+    plan.patch(inset(block, 2.5), str(rng.choice(["asphalt", "concrete", "lawn", "plaza"])), rng, 8)
+    roofs = (TILE_ROOFS, DARK_ROOFS, FLAT_ROOFS, TILE_ROOFS + FLAT_ROOFS)[int(rng.integers(4))]
+    flat = 0.85 if roofs is FLAT_ROOFS else 0.15
+    storeys = rng.integers(2, 7)
+    front = inset(block, 2.5 + depth / 2)
+    for start, end in zip(front, np.roll(front, -1, axis=0), strict=True):
+        edge = end - start
+        total, angle = float(np.hypot(*edge)), math.atan2(edge[1], edge[0])
+        done = -depth / 2
+        while done < total - 3:
+            length = min(rng.uniform(9, 26), total + depth / 2 - done)
+            if length > 5 and rng.random() < 0.94:
+                middle = start + edge / max(total, 1e-6) * (done + length / 2)
+                height = 3.2 * max(int(storeys + rng.integers(-1, 2)), 1) + 0.5
+                roof = "flat" if rng.random() < flat else "gable"
+                plan.building(
+                    Building(
+                        (middle[0], middle[1]),
+                        length,
+                        depth,
+                        angle,
+                        height,
+                        roof,
+                        pick(FLAT_ROOFS if roof == "flat" else roofs, rng),
+                        pick(WALLS, rng),
+                        0.7,
+                        detail=int(rng.integers(1, 1 << 30)),
+                    )
+                )
+            done += length
+    if len(yard) >= 3 and area(yard) > 200:
+        for point in scatter(yard, int(area(yard) / 180), rng):
+            if rng.random() < 0.5:
+                plan.tree(point, rng, 0.9)
+        room = inner_rectangle(inset(yard, 3))
+        if room is not None and rng.random() < 0.6:
+            centre, length, width, angle = room
+            plan.building(
+                Building(centre, length * 0.6, width * 0.5, angle, 3.5, "flat", pick(FLAT_ROOFS, rng), pick(WALLS, rng))
+            )
+
+
+def slabs(plan: Plan, block: Polygon, rng: np.random.Generator) -> None:
+    """Larger buildings of I, L, U and T shape on lawns with paths: campus, flats, schools."""
+    plan.patch(block, "sidewalk", rng)
+    lawn = inset(block, 2.5)
+    plan.patch(lawn, "lawn", rng, 8)
+    roofs = pick(FLAT_ROOFS, rng) if rng.random() < 0.5 else pick(TILE_ROOFS, rng)
+    for lot in split(lawn, rng, rng.uniform(2000, 4500), skew=0.05):
+        room = inner_rectangle(inset(lot, 5))
+        ways = scatter(lot, 4, rng)
+        if len(ways) >= 2:
+            plan.line(np.concatenate([ways[:3], lot[:1]]), rng.uniform(1.6, 3.0), (176, 170, 156))
+        for point in scatter(inset(lot, 2), int(rng.integers(3, 14)), rng):
+            plan.tree(point, rng, 1.1)
+        if room is None or room[2] < 11:
+            continue
+        shape(plan, room, roofs, rng)
+
+
+def shape(
+    plan: Plan, room: tuple[tuple[float, float], float, float, float], roof: Colour, rng: np.random.Generator
+) -> None:
+    """One building of several wings inside the rectangle `room`."""
+    centre, length, width, angle = room
+    deep = min(rng.uniform(11, 18), width)
+    height = 3.4 * int(rng.integers(2, 8))
+    wall, detail = pick(WALLS, rng), int(rng.integers(1, 1 << 30))
+    kind = "flat" if rng.random() < 0.75 else "hip"
+    wings = {
+        "I": [(0.0, 0.0, 1.0, 0)],
+        "L": [(0.0, -0.5, 1.0, 0), (-0.5, 0.0, 1.0, 1)],
+        "U": [(0.0, -0.5, 1.0, 0), (-0.5, 0.0, 1.0, 1), (0.5, 0.0, 1.0, 1)],
+        "T": [(0.0, -0.5, 1.0, 0), (0.0, 0.0, 1.0, 1)],
+        "H": [(0.0, 0.0, 1.0, 0), (-0.5, 0.0, 1.0, 1), (0.5, 0.0, 1.0, 1)],
+        "O": [(0.0, -0.5, 1.0, 0), (0.0, 0.5, 1.0, 0), (-0.5, 0.0, 1.0, 1), (0.5, 0.0, 1.0, 1)],
+    }[str(rng.choice(list("ILLUUTHO")))]
+    free_x, free_y = max(length - deep, 1), max(width - deep, 1)
+    for along, across, share, turned in wings:
+        x = centre[0] + along * free_x * math.cos(angle) - across * free_y * math.sin(angle)
+        y = centre[1] + along * free_x * math.sin(angle) + across * free_y * math.cos(angle)
+        size = (width if turned else length) * share
+        plan.building(
+            Building(
+                (x, y), size, deep, angle + turned * math.pi / 2, height, kind, roof, wall, 0.5, detail=detail + turned
+            )
+        )
+
+
+def halls(plan: Plan, block: Polygon, rng: np.random.Generator) -> None:
+    """Industry: large halls, yards, containers, tanks and lorry parks."""
+    plan.patch(block, "asphalt", rng, 8)
+    for lot in split(inset(block, 3), rng, rng.uniform(4000, 13000), gap=4.0, skew=0.03):
+        plan.patch(lot, str(rng.choice(["asphalt", "concrete", "gravel", "concrete"])), rng, 9)
+        room = inner_rectangle(inset(lot, 6))
+        if room is None or room[2] < 12:
+            continue
+        centre, length, width, angle = room
+        roof = str(rng.choice(["hall", "hall", "gable", "saw"]))
+        share = rng.uniform(0.45, 0.8)
+        move = (1 - share) * length * rng.choice([-0.5, 0.5])
+        place = (centre[0] + move * math.cos(angle), centre[1] + move * math.sin(angle))
+        plan.building(
+            Building(
+                place,
+                length * share,
+                width * rng.uniform(0.7, 1.0),
+                angle,
+                rng.uniform(6, 14),
+                roof,
+                pick(HALL_ROOFS, rng),
+                pick(HALL_ROOFS, rng),
+                0.12,
+                windows=False,
+                detail=int(rng.integers(1, 1 << 30)),
+            )
+        )
+        free = rectangle(
+            (
+                centre[0] - move / (1 - share) * share * math.cos(angle),
+                centre[1] - move / (1 - share) * share * math.sin(angle),
+            ),
+            length * (1 - share) * 0.85,
+            width * 0.9,
+            angle,
+        )
+        rng.choice(np.array([_yard, _tanks, stalls], dtype=object))(plan, free, rng)
+
+
+def _yard(plan: Plan, room: Polygon, rng: np.random.Generator) -> None:
+    """Containers in rows."""
+    angle, length, width = main_axis(room)
+    centre = room.mean(axis=0)
+    for row in np.arange(-width / 2 + 3, width / 2 - 2, rng.uniform(3.2, 7)):
+        for place in np.arange(-length / 2 + 4, length / 2 - 3, 7.0):
+            if rng.random() < 0.5:
+                colour = pick(((168, 74, 58), (62, 96, 140), (70, 120, 88), (190, 186, 178), (196, 140, 52)), rng, 10)
+                x = centre[0] + place * math.cos(angle) - row * math.sin(angle)
+                y = centre[1] + place * math.sin(angle) + row * math.cos(angle)
+                height = 2.6 * int(rng.integers(1, 4))
+                plan.building(Building((x, y), 6.1, 2.5, angle, height, "plain", colour, colour, windows=False))
+
+
+def _tanks(plan: Plan, room: Polygon, rng: np.random.Generator) -> None:
+    """Round tanks."""
+    angle, length, width = main_axis(room)
+    centre, size = room.mean(axis=0), rng.uniform(8, 18)
+    colour = pick(((222, 222, 218), (186, 190, 192), (168, 150, 120)), rng)
+    for row in np.arange(-width / 2 + size / 2, width / 2 - size / 2, size * 1.3):
+        for place in np.arange(-length / 2 + size / 2, length / 2 - size / 2, size * 1.3):
+            x = centre[0] + place * math.cos(angle) - row * math.sin(angle)
+            y = centre[1] + place * math.sin(angle) + row * math.cos(angle)
+            plan.building(Building((x, y), size, size, angle, size * 0.7, "tank", colour, colour, windows=False))
+
+
+def stalls(plan: Plan, room: Polygon, rng: np.random.Generator) -> None:
+    """A car park in the rectangle around `room`'s middle: rows of bays, markings, cars, a few trees."""
+    inner = inner_rectangle(room)
+    if inner is None:
+        return
+    centre, length, width, angle = inner
+    busy = rng.uniform(0.15, 0.9)
+    cos, sin = math.cos(angle), math.sin(angle)
+
+    def at(along: float, across: float) -> tuple[float, float]:
+        return centre[0] + along * cos - across * sin, centre[1] + along * sin + across * cos
+
+    for row in np.arange(-width / 2 + 3, width / 2 - 2, 16.5):
+        for offset in (0.0, 5.2):
+            if row + offset > width / 2 - 2.5:
+                continue
+            for place in np.arange(-length / 2 + 2, length / 2 - 1, 2.6):
+                plan.bay(at(place + 1.3, row + offset), angle + math.pi / 2, busy)
+                plan.line(
+                    np.array([at(place, row + offset - 2.5), at(place, row + offset + 2.5)]), 0.18, (206, 206, 200)
+                )
+        if rng.random() < 0.6:
+            for place in np.arange(-length / 2 + 5, length / 2 - 4, rng.uniform(12, 22)):
+                plan.tree(np.asarray(at(place, row + 2.6)), rng, 0.7)
+
+
+def car_park(plan: Plan, block: Polygon, rng: np.random.Generator) -> None:
+    """A block of parking, sometimes with a supermarket."""
+    plan.patch(block, "sidewalk", rng)
+    plan.patch(inset(block, 2), "asphalt", rng, 8)
+    parts = split(inset(block, 4), rng, area(block) * 0.45, gap=3)
+    for index, part in enumerate(parts):
+        room = inner_rectangle(part)
+        if index == 0 and room is not None and rng.random() < 0.7:
+            plan.building(
+                Building(
+                    room[0],
+                    room[1] * 0.85,
+                    room[2] * 0.8,
+                    room[3],
+                    rng.uniform(5, 9),
+                    "hall",
+                    pick(FLAT_ROOFS, rng),
+                    pick(WALLS, rng),
+                    windows=False,
+                    detail=int(rng.integers(1, 1 << 30)),
+                )
+            )
+        else:
+            stalls(plan, part, rng)

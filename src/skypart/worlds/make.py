@@ -1,0 +1,204 @@
+"""Make a benchmark-shaped data set from worlds: plan the locations, draw them in workers, write maps and poses."""
+
+import csv
+import io
+import json
+import math
+import multiprocessing
+import os
+from collections.abc import Iterator
+from dataclasses import asdict
+from pathlib import Path
+
+import numpy as np
+
+from skypart import __version__
+from skypart.atomic import write_text
+from skypart.errors import SkyPartError
+from skypart.progress import progress_bar
+from skypart.worlds.draw import POSE_FIELDS, Job, Settings, Site, Source, run_job
+from skypart.worlds.layouts import LAYOUTS, Layout, fit, layout_named, location_name
+from skypart.worlds.procedural import Region
+from skypart.worlds.rasters import find_sources
+from skypart.worlds.request import Request
+from skypart.worlds.sites import find_sites
+
+
+def make_world(out: Path, request: Request, workers: int = 1) -> None:
+    """Write the data set to `out`; the same request gives the same bytes for any number of workers.
+
+    What is there already is not drawn again, so a stopped run goes on when it is started again.
+    """
+    layout = layout_named(request.like)
+    _claim(out, request)
+    jobs = plan_jobs(out, request, layout)
+    rows: list[dict[str, str]] = []
+    total = sum(len(job.sites) * job.shots_each for job in jobs)
+    with progress_bar() as bar:
+        task = bar.add_task("drawing", total=total)
+        for finished in _run(jobs, workers):
+            rows += finished
+            bar.update(task, advance=len(finished))
+    rows.sort(key=lambda row: row["path"])
+    _write_poses(out / "poses.csv", rows)
+    _write_lists(out, request, layout, rows)
+    write_text(out / "world.json", _describe(request, complete=True))
+    for note in (out / ".work").glob("*.json"):
+        note.unlink()
+    if (out / ".work").is_dir():
+        (out / ".work").rmdir()
+
+
+def _run(jobs: list[Job], workers: int) -> Iterator[list[dict[str, str]]]:
+    """Results of all jobs as they come, from `workers` processes."""
+    workers = min(workers or os.cpu_count() or 1, len(jobs))
+    if workers <= 1:
+        yield from map(run_job, jobs)
+        return
+    with multiprocessing.get_context("spawn").Pool(workers) as pool:
+        yield from pool.imap_unordered(run_job, jobs)
+
+
+def plan_jobs(out: Path, request: Request, layout: Layout) -> list[Job]:
+    """Share the locations out over the maps; each job draws some locations of one map."""
+    settings = Settings(
+        str(out), layout.name, request.seed, request.image_size, request.views or layout.views, request.strengths
+    )
+    roles = layout.assign(request.locations, np.random.default_rng([request.seed, 3]))
+    jobs: list[Job] = []
+    first = 0
+    for number, (source, count) in enumerate(_sources(request, layout)):
+        sites = [Site(location_name(layout, first + i), roles[first + i], first + i, i) for i in range(count)]
+        first += count
+        shots_each = len(layout.shots("0", roles[0], settings.views, layout.framing, np.random.default_rng(0)))
+        size = max(math.ceil(400 / shots_each), 1)
+        for start in range(0, count, size):
+            part = tuple(sites[start : start + size])
+            jobs.append(
+                Job(
+                    source,
+                    number,
+                    part,
+                    settings,
+                    request.spacing or layout.spacing,
+                    shots_each,
+                    request.maps and start == 0,
+                )
+            )
+    return jobs
+
+
+def _sources(request: Request, layout: Layout) -> list[tuple[Source, int]]:
+    """The maps and the number of locations each carries."""
+    spacing = request.spacing or layout.spacing
+    if request.sources == ("procedural",):
+        per_edge = max(int((request.extent - 1.12 * layout.framing.tile) / spacing) + 1, 1)
+        most = max(int(0.55 * per_edge * per_edge), 1)
+        count = request.regions or max(math.ceil(request.locations / most), min(request.locations, len(request.styles)))
+        if count * most < request.locations:
+            raise SkyPartError(
+                f"{count} regions hold at most {count * most} locations; ask for more --regions or fewer --locations"
+            )
+        order = np.random.default_rng([request.seed, 4]).permutation(len(request.styles))
+        dates = 3 if layout.name == "denseuav" else 2
+        regions: list[Source] = [
+            Region(
+                request.seed,
+                i,
+                request.styles[order[i % len(order)]],
+                request.extent,
+                request.gsd,
+                request.strengths.changes,
+                dates,
+            )
+            for i in range(count)
+        ]
+        shares = [request.locations // count + (i < request.locations % count) for i in range(count)]
+        return list(zip(regions, shares, strict=True))
+    return _share_rasters(request, layout, spacing)
+
+
+def _share_rasters(request: Request, layout: Layout, spacing: float) -> list[tuple[Source, int]]:
+    """Spread the locations over real maps in proportion to the sites each has."""
+    sources = [source for path in request.sources for source in find_sources(Path(path), request.seed)]
+    order = np.random.default_rng([request.seed, 4]).permutation(len(sources))
+    sources = [sources[i] for i in order]
+    room = []
+    for number, source in enumerate(sources):
+        framing = fit(layout.framing, source.extent_m, layout.highest)
+        if min(source.extent_m) < framing.tile * 1.12 + spacing:
+            room.append(1)
+        else:
+            room.append(len(find_sites(source.load(), spacing, framing.tile, [request.seed, 6, number])))
+    if sum(room) < request.locations:
+        raise SkyPartError(
+            f"{', '.join(request.sources)}: room for {sum(room)} locations {spacing:.0f} m apart, not {request.locations}; "
+            "lower --locations or --spacing, or add rasters"
+        )
+    exact = np.asarray(room) * request.locations / sum(room)
+    shares = np.floor(exact).astype(int)
+    for index in np.argsort(shares - exact, kind="stable")[: request.locations - int(shares.sum())]:
+        shares[index] += 1
+    return [(source, int(share)) for source, share in zip(sources, shares, strict=True) if share]
+
+
+def _describe(request: Request, complete: bool) -> str:
+    """What world.json says: the request, the version, and how the views were framed."""
+    framing = asdict(LAYOUTS[request.like].framing)
+    content = {
+        "made_by": f"skypart {__version__}",
+        "request": asdict(request),
+        "framing": framing,
+        "complete": complete,
+    }
+    return json.dumps(content, indent=1, default=list) + "\n"
+
+
+def _claim(out: Path, request: Request) -> None:
+    """Take the folder for this request, or say what else it holds."""
+    note = out / "world.json"
+    if note.is_file():
+        mine = json.loads(_describe(request, complete=False))["request"]
+        try:
+            theirs = json.loads(note.read_text(encoding="utf-8"))["request"]
+        except (ValueError, KeyError) as error:
+            raise SkyPartError(f"{note}: cannot be read ({error}); choose another folder") from error
+        if mine != theirs:
+            raise SkyPartError(f"{out}: holds a world made with other options (see world.json); choose another folder")
+    elif out.is_dir() and any(out.iterdir()):
+        raise SkyPartError(f"{out}: is not empty and holds no world.json; choose a new folder")
+    write_text(note, _describe(request, complete=False))
+
+
+def _write_poses(path: Path, rows: list[dict[str, str]]) -> None:
+    text = io.StringIO()
+    writer = csv.DictWriter(text, POSE_FIELDS, lineterminator="\n", extrasaction="ignore")
+    writer.writeheader()
+    writer.writerows(row for row in rows if row["view"] == "drone")
+    write_text(path, text.getvalue())
+
+
+def _write_lists(out: Path, request: Request, layout: Layout, rows: list[dict[str, str]]) -> None:
+    """The lists of a benchmark: training ids of SUES-200, empty street folders, GPS files of DenseUAV."""
+    roles = layout.assign(request.locations, np.random.default_rng([request.seed, 3]))
+    names = [location_name(layout, index) for index in range(request.locations)]
+    if layout.name == "sues200":
+        write_text(out / "train_ids.txt", "".join(f"{n}\n" for n, r in zip(names, roles, strict=True) if r == "train"))
+    if layout.name == "university1652":
+        for name, role in zip(names, roles, strict=True):
+            for view in ("street", "google") if role == "train" else ():
+                (out / "train" / view / name).mkdir(parents=True, exist_ok=True)
+    if layout.name == "denseuav":
+        lines = {part: [line for row in rows for line in gps_lines(row, part)] for part in ("train", "test")}
+        write_text(out / "Dense_GPS_train.txt", "".join(lines["train"]))
+        write_text(out / "Dense_GPS_test.txt", "".join(lines["test"]))
+        write_text(out / "Dense_GPS_ALL.txt", "".join(lines["train"] + lines["test"]))
+
+
+def gps_lines(row: dict[str, str], part: str) -> list[str]:
+    """Lines `path E<lon> N<lat> <height>` of one picture in DenseUAV's lists."""
+    return [
+        f"{path} E{row['target_lon']} N{row['target_lat']} {row['altitude_m']}\n"
+        for path in row["all_paths"].split("|")
+        if path.startswith(part)
+    ]

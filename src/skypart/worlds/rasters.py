@@ -1,0 +1,141 @@
+"""Real rasters as worlds: an orthophoto with a surface model, a GeoTIFF, or indexed pictures of several dates."""
+
+import csv
+import json
+import re
+from collections import defaultdict
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+from pyproj import CRS, Transformer
+
+from skypart.errors import SkyPartError
+from skypart.images.decode import open_image, read_rgb
+from skypart.worlds.geotiff import geotiff_source
+from skypart.worlds.ground import FloatMap, World
+from skypart.worlds.relief import ground_from_raster
+from skypart.worlds.sources import RasterSource
+
+FOOT_US = 1200 / 3937
+
+
+def find_sources(path: Path, seed: int = 0) -> list[RasterSource]:
+    """All maps in a file or folder: GeoTIFF, picture + *meta.json, or pictures listed in index.csv."""
+    if path.is_file() and path.suffix.lower() in (".tif", ".tiff"):
+        return [geotiff_source(path)]
+    if path.is_file() and path.name.endswith("meta.json"):
+        return [_lidar_source(path)]
+    if path.is_dir():
+        if (path / "index.csv").is_file():
+            return _indexed_sources(path, seed)
+        found = [_lidar_source(meta) for meta in sorted(path.glob("*meta.json"))]
+        tiffs = [each for each in sorted(path.iterdir()) if each.suffix.lower() in (".tif", ".tiff")]
+        found += [geotiff_source(each) for each in tiffs if not re.search(r"_(dsm|dem|dtm)$", each.stem.lower())]
+        if found:
+            return found
+    raise SkyPartError(
+        f"{path}: no map found; give a GeoTIFF, a folder of GeoTIFFs, a folder with *_ortho.jpg + *_dsm.png + "
+        "*meta.json, a folder with index.csv, or the word procedural"
+    )
+
+
+def _lidar_source(meta_path: Path) -> RasterSource:
+    meta = _read_json(meta_path)
+    stem = meta_path.name.removesuffix("meta.json").rstrip("_")
+    pictures = sorted(meta_path.parent.glob(f"{stem}*_ortho.*"))
+    surfaces = sorted(meta_path.parent.glob(f"{stem}*_dsm.png"))
+    if len(pictures) != 1 or len(surfaces) != 1:
+        raise SkyPartError(f"{meta_path}: needs one {stem or '*'}_ortho picture and one _dsm.png beside it")
+    try:
+        gsd = float(meta["gsd_m"])
+        extent = (float(meta["width"]) * gsd, float(meta["height"]) * gsd)
+    except (KeyError, TypeError, ValueError) as error:
+        raise SkyPartError(
+            f"{meta_path}: {error} is missing or not a number; see docs/worlds.md for the fields"
+        ) from error
+    name = pictures[0].stem.removesuffix("_ortho")
+    return RasterSource(name, (pictures[0],), surfaces[0], extent, _load_lidar, (("meta", str(meta_path)),))
+
+
+def _load_lidar(source: RasterSource) -> World:
+    meta = _read_json(Path(dict(source.meta)["meta"]))
+    rgb = read_rgb(source.files[0])
+    assert source.surface is not None
+    with open_image(source.surface) as surface:
+        steps: NDArray[np.float32] = np.asarray(surface).astype(np.float32)
+    if steps.shape != rgb.shape[:2]:
+        raise SkyPartError(
+            f"{source.surface}: {steps.shape} cells do not fit the picture's {rgb.shape[:2]}; use one grid"
+        )
+    heights: FloatMap = (float(meta["zmin_m"]) + (steps - 1) * float(meta["step_m"])).astype(np.float32)
+    valid = (steps > 0) & (rgb.max(axis=2) > 8)
+    heights[~valid] = 0.0
+    gsd = float(meta["gsd_m"])
+    origin, epsg, unit = _lidar_georeference(meta, rgb.shape[0] * gsd, source.surface)
+    return World(source.name, [ground_from_raster(rgb, heights, valid, gsd)], origin, epsg, unit, valid)
+
+
+def _lidar_georeference(meta: dict[str, object], height_m: float, path: Path) -> tuple[tuple[float, float], int, float]:
+    """Upper left corner, EPSG code and metres a unit of a meta.json."""
+    corner_ft = meta.get("origin_lower_left_ft_ky_single_zone")
+    if isinstance(corner_ft, list):
+        return (float(corner_ft[0]), float(corner_ft[1]) + height_m / FOOT_US), 3089, FOOT_US
+    corner_m = meta.get("origin_ll_m")
+    epsg = meta.get("epsg", 2993 if "Oregon" in str(meta.get("crs")) else None)
+    if isinstance(corner_m, list) and isinstance(epsg, int):
+        return (float(corner_m[0]), float(corner_m[1]) + height_m), epsg, 1.0
+    raise SkyPartError(f"{path}: its meta.json has no georeference; add origin_ll_m [x, y] and epsg")
+
+
+def _indexed_sources(folder: Path, seed: int) -> list[RasterSource]:
+    """Pictures of index.csv; those that share city and place are dates of one map, in an order drawn from `seed`."""
+    groups: dict[str, list[dict[str, str]]] = defaultdict(list)
+    with (folder / "index.csv").open(newline="", encoding="utf-8") as lines:
+        for line in csv.DictReader(lines):
+            key = f"{line['city']}_{line['place']}" if "place" in line else Path(line["file"]).stem
+            groups[key].append(line)
+    sources = []
+    for index, (name, lines_of_place) in enumerate(sorted(groups.items())):
+        rng = np.random.default_rng([seed, 11, index])
+        dated = [lines_of_place[i] for i in rng.permutation(len(lines_of_place))]
+        first = dated[0]
+        files = tuple(_indexed_file(folder, line["file"]) for line in dated)
+        extent = (float(first["width"]) * float(first["gsd_m"]), float(first["height"]) * float(first["gsd_m"]))
+        sources.append(RasterSource(name, files, None, extent, _load_indexed, tuple(first.items())))
+    return sources
+
+
+def _indexed_file(folder: Path, name: str) -> Path:
+    return folder / "images" / name if (folder / "images" / name).exists() else folder / name
+
+
+def _load_indexed(source: RasterSource) -> World:
+    meta = dict(source.meta)
+    gsd = float(meta["gsd_m"])
+    pictures = [read_rgb(file) for file in source.files]
+    holes = np.any([picture.max(axis=2) == 0 for picture in pictures], axis=0)
+    valid: NDArray[np.bool_] | None = ~holes if holes.mean() > 0.002 else None
+    if "epsg" in meta:
+        epsg, origin = int(meta["epsg"]), (float(meta["x_ul"]), float(meta["y_ul"]))
+    else:
+        epsg, origin = _utm_corner(float(meta["lon_nw"]), float(meta["lat_nw"]))
+    dates = [ground_from_raster(picture, None, valid, gsd) for picture in pictures]
+    return World(source.name, dates, origin, epsg, 1.0, valid)
+
+
+def _utm_corner(lon: float, lat: float) -> tuple[int, tuple[float, float]]:
+    """EPSG code of the UTM zone of a point, and the point in it."""
+    epsg = (32600 if lat >= 0 else 32700) + int((lon + 180) // 6) + 1
+    x, y = Transformer.from_crs("EPSG:4326", CRS.from_epsg(epsg), always_xy=True).transform(lon, lat)
+    return epsg, (float(x), float(y))
+
+
+def _read_json(path: Path) -> dict[str, object]:
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise SkyPartError(f"{path}: cannot be read as JSON ({error}); repair it") from error
+    if not isinstance(content, dict):
+        raise SkyPartError(f"{path}: must hold one JSON object; see docs/worlds.md for the fields")
+    return content

@@ -1,0 +1,66 @@
+"""What a data set is made from: the options of `skypart world make` in one record."""
+
+import os
+from dataclasses import dataclass
+
+from skypart.errors import SkyPartError
+from skypart.worlds.look import Strengths
+from skypart.worlds.procedural import STYLES
+
+
+@dataclass(frozen=True)
+class Request:
+    """What `skypart world make` was asked for.
+
+    sources: the word procedural, or paths of rasters. views: drone pictures of a location (and altitude), 0 = as in
+    the benchmark. styles: of procedural regions. extent, gsd: of procedural regions, metres. spacing: metres between
+    locations, 0 = the layout's own. regions: number of procedural maps, 0 = as many as needed.
+    """
+
+    sources: tuple[str, ...] = ("procedural",)
+    locations: int = 200
+    seed: int = 0
+    like: str = "sues200"
+    image_size: int = 512
+    views: int = 0
+    styles: tuple[str, ...] = tuple(STYLES)
+    extent: float = 900.0
+    gsd: float = 0.3
+    spacing: float = 0.0
+    regions: int = 0
+    maps: bool = True
+    strengths: Strengths = Strengths()
+
+    def __post_init__(self) -> None:
+        if self.locations < 2:
+            raise SkyPartError("--locations must be at least 2")
+        if not 32 <= self.image_size <= 4096:
+            raise SkyPartError("--image-size must lie between 32 and 4096")
+        if "procedural" in self.sources and len(self.sources) > 1:
+            raise SkyPartError("--from procedural cannot be mixed with rasters; make two data sets")
+        if self.seed < 0:
+            raise SkyPartError("--seed must not be negative")
+
+
+PRESETS: dict[str, dict[str, float]] = {
+    "": {},
+    "tiny": {"locations": 8, "image_size": 128, "views": 2, "extent": 420.0, "gsd": 0.6, "regions": 2, "spacing": 60.0},
+}
+"""`tiny` is for tests: a few seconds."""
+
+
+def build_request(
+    sources: list[str] | None, preset: str = "", styles: str = "", strength: float = 1.0, **options: object
+) -> Request:
+    """A Request from the command line's options; those that are None take the preset's or the default value."""
+    if preset not in PRESETS:
+        raise SkyPartError(f"unknown preset {preset!r}; the only one is tiny")
+    chosen: dict[str, object] = dict(PRESETS[preset])
+    chosen |= {name: value for name, value in options.items() if value is not None}
+    if styles:
+        chosen["styles"] = tuple(style.strip() for style in styles.split(","))
+    names = tuple(Strengths.__dataclass_fields__)
+    paths = sources or ["procedural"]
+    absolute = tuple(path if path == "procedural" else os.path.realpath(path) for path in paths)
+    strengths = Strengths(**dict.fromkeys(names, float(strength)))
+    return Request(sources=absolute, strengths=strengths, **chosen)  # type: ignore[arg-type]

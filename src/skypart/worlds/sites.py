@@ -1,0 +1,40 @@
+"""Where on a world the locations lie: apart from one another, inside the map, never on holes."""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from skypart.worlds.ground import World
+
+MIN_VALID = 0.9
+"""Share of a location's tile that must be true ground."""
+
+
+def find_sites(world: World, spacing: float, tile: float, seed: list[int]) -> NDArray[np.float64]:
+    """All sites of a jittered grid of `spacing` metres on valid ground, (n, 2) local metres, in random order."""
+    rng = np.random.default_rng(seed)
+    width, height = world.extent_m
+    xs, ys = (_ticks(edge, spacing, tile) for edge in (width, height))
+    grid = np.stack(np.meshgrid(xs, -ys), axis=-1).reshape(-1, 2)
+    slack_x, slack_y = ((edge - tile) / 2 > 0.12 * spacing for edge in (width, height))
+    wobble = rng.uniform(-0.12, 0.12, grid.shape) * spacing * np.array([slack_x, slack_y])
+    sites = grid + wobble
+    kept = np.array([_valid_share(world, site, tile) >= MIN_VALID for site in sites], dtype=bool)
+    return sites[kept][rng.permutation(int(kept.sum()))]
+
+
+def _ticks(edge: float, spacing: float, tile: float) -> NDArray[np.float64]:
+    """Grid positions along one edge, at least half a tile from the rim, centred."""
+    free = max(edge - 1.12 * tile, 0.0)
+    count = int(free / spacing) + 1
+    return edge / 2 + (np.arange(count) - (count - 1) / 2) * spacing
+
+
+def _valid_share(world: World, site: NDArray[np.float64], tile: float) -> float:
+    """Share of true ground in the tile around a site; 0 when the site itself is a hole."""
+    if world.valid is None:
+        return 1.0
+    row, column, half = int(-site[1] / world.gsd), int(site[0] / world.gsd), int(tile / 2 / world.gsd)
+    if not world.valid[row, column]:
+        return 0.0
+    part = world.valid[max(row - half, 0) : row + half, max(column - half, 0) : column + half]
+    return float(part.mean())
