@@ -19,6 +19,8 @@ from skypart.images.decode import open_image, read_rgb
 from skypart.progress import progress_bar
 
 Fault: TypeAlias = Literal["broken", "missing", "misplaced", "extra"]
+WORLD_FILE = "world.json"
+"""Stands in rendered data sets, beside the folder `maps` of the whole ground."""
 _CHUNK = 128
 _EXPECTED_FILES = frozenset({".txt", ".csv", ".md", ".json", ".html", ".yaml", ".yml", ".toml", ".py"})
 
@@ -63,15 +65,15 @@ def check(root: str | Path, decode: bool = False, workers: int = 4) -> CheckRepo
     _compare(report)
     dataset = KINDS[kind].read(root)
     report.notes += dataset.notes
+    if (root / WORLD_FILE).is_file():
+        report.notes.append(f"rendered by `skypart world make` (see {WORLD_FILE})")
     for fault, sentence in inconsistencies(dataset):
         faults[fault].append(sentence)
     report.seconds = perf_counter() - start
     return report
 
 
-def _sort_files(
-    root: Path, kind: str, counts: dict[str, PartCount], faults: dict[Fault, list[str]]
-) -> Iterator[str]:
+def _sort_files(root: Path, kind: str, counts: dict[str, PartCount], faults: dict[Fault, list[str]]) -> Iterator[str]:
     """Yield each image's path relative to `root`, counted into its part or reported."""
     parts = [count.part for count in counts.values()]
     seen: set[str] = set()
@@ -80,7 +82,8 @@ def _sort_files(
             subfolders.clear()
             continue
         seen.add(os.path.realpath(folder))
-        subfolders.sort()
+        own = {"maps"} if folder == str(root) and (root / WORLD_FILE).is_file() else set()
+        subfolders[:] = sorted(name for name in subfolders if name[0] != "." and name not in own)
         inside = os.path.relpath(folder, root).replace(os.sep, "/")
         prefix = "" if inside == "." else inside + "/"
         images = [name for name in sorted(files) if is_image(name)]
@@ -156,9 +159,7 @@ def _compare(report: CheckReport) -> None:
                 f"{count.part.name}: {wanted - found:,} images fewer than {wanted:,}{_short(count)}"
             )
         elif found > wanted:
-            report.faults["extra"].append(
-                f"{count.part.name}: {found - wanted:,} images more than {wanted:,}"
-            )
+            report.faults["extra"].append(f"{count.part.name}: {found - wanted:,} images more than {wanted:,}")
     if official:
         report.notes.append("locations as in the published release")
 
@@ -170,9 +171,5 @@ def _short(count: PartCount) -> str:
     for location, number in count.images.items():
         if number < usual:
             by_number[number].append(location)
-    short = [
-        f"{location} ({number} of {usual})"
-        for number, names in sorted(by_number.items())
-        for location in names
-    ]
+    short = [f"{location} ({number} of {usual})" for number, names in sorted(by_number.items()) for location in names]
     return ": " + ", ".join(short[:5]) + (", ..." if len(short) > 5 else "") if short else ""

@@ -1,0 +1,197 @@
+"""Embed image files once: decoded ahead of the model in threads, kept in the cache."""
+
+from collections import deque
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from skypart.errors import SkyPartError
+from skypart.evaluation.cache import EmbeddingCache, content_hash, content_key
+from skypart.images.decode import RgbImage, open_image, read_rgb
+from skypart.images.preprocess import Interpolation, Preprocessing
+from skypart.images.weather import corrupt
+from skypart.progress import progress_bar
+
+
+class ImageEmbedder(Protocol):
+    """What evaluation needs of a model; `skypart.load` gives one."""
+
+    @property
+    def digest(self) -> str:
+        """Hash of weights and settings."""
+
+    @property
+    def size(self) -> int:
+        """Input edge in pixels."""
+
+    @property
+    def interpolation(self) -> Interpolation:
+        """Filter that resizes clean photos."""
+
+    @property
+    def dim(self) -> int:
+        """Length of an embedding."""
+
+    def embed(self, images: Sequence[RgbImage], batch_size: int = 16) -> NDArray[np.float32]:
+        """(n, dim) float32 of unit length."""
+
+
+@dataclass(frozen=True)
+class Corruption:
+    """Weather put on an image before it is resized; `severity` leaves the fixed profile for the axis 0..1."""
+
+    condition: str
+    profile: str = "paper"
+    seed: int = 0
+    severity: float | None = None
+
+
+@dataclass
+class ImageSource:
+    """Embeds files with one model through one cache.
+
+    workers: threads that read, corrupt and resize; ahead: batches they may be in front of the model.
+    """
+
+    embedder: ImageEmbedder
+    cache: EmbeddingCache
+    batch_size: int = 16
+    workers: int = 4
+    ahead: int = 3
+    computed: int = 0
+    _hashes: dict[Path, str] = field(default_factory=dict)
+
+    def embed(
+        self,
+        paths: Sequence[Path],
+        corruption: Corruption | None = None,
+        flip: bool = False,
+        description: str = "embedding",
+    ) -> NDArray[np.float32]:
+        """(n, dim) embeddings of `paths`; with `flip`, of the image and its mirror image added and normalised."""
+        clean = corruption is None or corruption.condition == "normal"
+        wanted = None if clean else corruption
+        vectors = self._embed(paths, wanted, False, description)
+        if flip:
+            vectors = vectors + self._embed(paths, wanted, True, f"{description}, flipped")
+            vectors /= np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
+        return vectors
+
+    def _embed(
+        self, paths: Sequence[Path], corruption: Corruption | None, mirrored: bool, description: str
+    ) -> NDArray[np.float32]:
+        interpolation: Interpolation = self.embedder.interpolation if corruption is None else "area"
+        settings = (self.embedder.size, interpolation, mirrored, corruption)
+        self._hash(paths)
+        keys = [content_key(self._hashes[path], *settings) for path in paths]
+        vectors = np.empty((len(paths), self.embedder.dim), dtype=np.float32)
+        places: dict[bytes, list[int]] = {}
+        for index, key in enumerate(keys):
+            known = None if key in places else self.cache.get(key)
+            if known is None:
+                places.setdefault(key, []).append(index)
+            else:
+                vectors[index] = known
+        missing = [(key, paths[where[0]]) for key, where in places.items()]
+        preprocessing = Preprocessing(self.embedder.size, interpolation)
+
+        def prepare(path: Path) -> RgbImage:
+            image = read_rgb(path)
+            if corruption is not None:
+                key = self._hashes[path]
+                image = corrupt(
+                    image, corruption.condition, corruption.profile, corruption.seed, key, corruption.severity
+                )
+            resized = preprocessing.resize(image)
+            return np.ascontiguousarray(resized[:, ::-1]) if mirrored else resized
+
+        for key, vector in self._compute(missing, prepare, description):
+            vectors[places[key]] = vector
+        return vectors
+
+    def _hash(self, paths: Sequence[Path]) -> None:
+        """Hash the contents of files not yet seen in this run."""
+        unseen = sorted({path for path in paths if path not in self._hashes})
+        if not unseen:
+            return
+        with ThreadPoolExecutor(self.workers) as pool, progress_bar() as bar:
+            for path, digest in zip(
+                unseen, bar.track(pool.map(content_hash, unseen), len(unseen), description="reading"), strict=True
+            ):
+                self._hashes[path] = digest
+
+    def _compute(
+        self, missing: Sequence[tuple[bytes, Path]], prepare: "_Prepare", description: str
+    ) -> Iterator[tuple[bytes, NDArray[np.float32]]]:
+        """Embed what the cache lacks and store it batch by batch; unreadable images are named at the end."""
+        if not missing:
+            return
+        _refuse_unreadable([path for _, path in missing])
+        broken: list[str] = []
+        with progress_bar() as bar:
+            task = bar.add_task(description, total=len(missing))
+            for keys, images in self._batches(missing, prepare, broken):
+                batch = self.embedder.embed(images, self.batch_size)
+                if not np.isfinite(batch).all():
+                    raise SkyPartError(
+                        "the model gives NaN or infinity; its weights are damaged, or it was not trained well"
+                    )
+                self.cache.put(keys, batch)
+                self.computed += len(keys)
+                bar.advance(task, len(keys))
+                yield from zip(keys, batch, strict=True)
+        if broken:
+            raise SkyPartError(_unreadable(broken, f"the other {len(missing) - len(broken):,} embeddings are kept"))
+
+    def _batches(
+        self, missing: Sequence[tuple[bytes, Path]], prepare: "_Prepare", broken: list[str]
+    ) -> Iterator[tuple[list[bytes], list[RgbImage]]]:
+        """Batches of prepared images, a few of them prepared ahead in threads."""
+        pool = ThreadPoolExecutor(self.workers)
+        waiting: deque[tuple[bytes, Future[RgbImage]]] = deque()
+        items = iter(missing)
+        try:
+            while True:
+                while len(waiting) < self.ahead * self.batch_size and (item := next(items, None)) is not None:
+                    waiting.append((item[0], pool.submit(prepare, item[1])))
+                if not waiting:
+                    return
+                keys: list[bytes] = []
+                images: list[RgbImage] = []
+                while waiting and len(keys) < self.batch_size:
+                    key, future = waiting.popleft()
+                    try:
+                        images.append(future.result())
+                        keys.append(key)
+                    except SkyPartError as error:
+                        broken.append(str(error))
+                if keys:
+                    yield keys, images
+        finally:
+            pool.shutdown(cancel_futures=True)
+
+
+class _Prepare(Protocol):
+    def __call__(self, path: Path) -> RgbImage: ...
+
+
+def _refuse_unreadable(paths: Sequence[Path]) -> None:
+    """Open all headers before any work is done; name those that cannot be opened."""
+    broken = []
+    for path in paths:
+        try:
+            open_image(path).close()
+        except SkyPartError as error:
+            broken.append(str(error))
+    if broken:
+        raise SkyPartError(_unreadable(broken, "nothing was embedded beside it"))
+
+
+def _unreadable(broken: Sequence[str], kept: str) -> str:
+    more = f", and {len(broken) - 1} more" if len(broken) > 1 else ""
+    return f"{broken[0]}{more} ({kept}; mend the images, see `skypart data check --decode`, and start again)"

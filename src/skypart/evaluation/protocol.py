@@ -1,0 +1,172 @@
+"""Run a data set's whole protocol: every altitude, both directions, each image embedded once."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from skypart.datasets.records import Dataset, Record, TestSplit
+from skypart.errors import SkyPartError
+from skypart.evaluation.distance import meter_accuracy, sdm
+from skypart.evaluation.embedding import Corruption, ImageSource
+from skypart.evaluation.metrics import metrics_from_ranks
+from skypart.evaluation.ranking import rank_positives, top_matches
+from skypart.evaluation.scores import GalleryMode
+
+Vectors: TypeAlias = dict[Path, NDArray[np.float32]]
+SDM_KS = (1, 3, 5, 10)
+
+
+@dataclass(frozen=True)
+class Protocol:
+    """What has to be said beside any number: it goes into every caption."""
+
+    size: int
+    interpolation: str
+    gallery: GalleryMode = "full"
+    flip: bool = False
+    weather: str | None = None
+    seed: int = 0
+
+    def words(self) -> str:
+        """The caption's words."""
+        weather = (
+            "" if self.weather is None else f", weather profile {self.weather} (seed {self.seed}, area when corrupted)"
+        )
+        flip = "with flipped features added" if self.flip else "no flip"
+        return (
+            f"AP official (standard named where shown), gallery {self.gallery}, input {self.size} px, "
+            f"{self.interpolation} interpolation{weather}, {flip}, single pass, no re-ranking"
+        )
+
+
+@dataclass(frozen=True)
+class SplitResult:
+    """Metrics in percent of one test split."""
+
+    direction: str
+    altitude: float | None
+    queries: int
+    gallery: int
+    metrics: dict[str, float]
+
+    @property
+    def name(self) -> str:
+        """`D2S`, or `D2S 150m`."""
+        return self.direction if self.altitude is None else f"{self.direction} {self.altitude:g}m"
+
+
+@dataclass(frozen=True)
+class EvaluationResult:
+    """All splits of one data set with one model; `headline` holds whole-test or mean-over-altitude metrics."""
+
+    dataset: str
+    kind: str
+    model: str
+    digest: str
+    protocol: Protocol
+    splits: list[SplitResult]
+    headline: dict[str, dict[str, float]] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+
+    def values(self) -> dict[str, float]:
+        """Flat `split/metric` -> percent, the keys of the tables and of the published rows."""
+        flat = {f"{split.name}/{metric}": value for split in self.splits for metric, value in split.metrics.items()}
+        for direction, metrics in self.headline.items():
+            flat |= {f"{direction} mean/{metric}": value for metric, value in metrics.items()}
+        return flat
+
+    def as_json(self) -> dict[str, Any]:
+        """Plain data for a JSON file."""
+        return asdict(self)
+
+
+def check_splits(dataset: Dataset) -> None:
+    """Refuse what cannot be evaluated before anything is embedded."""
+    if not dataset.tests:
+        raise SkyPartError(f"{dataset.root}: has no test images; see `skypart data check {dataset.root}`")
+    for split in dataset.tests:
+        if not split.query or not split.gallery:
+            part = "gallery" if split.query else "query"
+            raise SkyPartError(f"{dataset.root}: {split.name} has no {part} images; see `skypart data check`")
+        if not {r.location for r in split.query} & {r.location for r in split.gallery}:
+            raise SkyPartError(
+                f"{dataset.root}: {split.name}: no query location occurs in the gallery "
+                f"(query {split.query[0].location!r}, gallery {split.gallery[0].location!r}); name the folders alike"
+            )
+
+
+def embed_dataset(
+    dataset: Dataset, source: ImageSource, corruption: Corruption | None = None, flip: bool = False
+) -> Vectors:
+    """Embed every image that a test needs, drone images under `corruption`, satellite ones always clean."""
+    vectors: Vectors = {}
+    weather = "" if corruption is None else f", {corruption.condition}"
+    for view in ("satellite", "drone"):
+        paths = list(dict.fromkeys(record.path for record in _records(dataset.tests) if record.view == view))
+        worn = corruption if view == "drone" else None
+        description = f"embedding {view} images{weather if worn else ''}"
+        vectors.update(zip(paths, source.embed(paths, worn, flip, description), strict=True))
+    return vectors
+
+
+def evaluate(
+    dataset: Dataset, vectors: Vectors, protocol: Protocol, model: str = "", digest: str = ""
+) -> EvaluationResult:
+    """Metrics of every split from the embeddings of `embed_dataset`."""
+    splits = [_evaluate_split(split, vectors, protocol) for split in dataset.tests]
+    result = EvaluationResult(dataset.name, dataset.kind, model, digest, protocol, splits, notes=list(dataset.notes))
+    result.headline.update(_headline(splits))
+    return result
+
+
+def stack(records: Sequence[Record], vectors: Vectors) -> NDArray[np.float32]:
+    """(n, dim) embeddings of `records`."""
+    return np.stack([vectors[record.path] for record in records])
+
+
+def locations(records: Sequence[Record]) -> NDArray[np.str_]:
+    """(n,) location names of `records`."""
+    return np.array([record.location for record in records])
+
+
+def positions(records: Sequence[Record]) -> NDArray[np.float64] | None:
+    """(n, 2) degrees, longitude first, or None unless all have one."""
+    known = [record.position for record in records if record.position is not None]
+    return np.array(known, dtype=np.float64) if len(known) == len(records) else None
+
+
+def _records(tests: Sequence[TestSplit]) -> Iterator[Record]:
+    for split in tests:
+        yield from split.query
+        yield from split.gallery
+
+
+def _evaluate_split(split: TestSplit, vectors: Vectors, protocol: Protocol) -> SplitResult:
+    query, gallery = stack(split.query, vectors), stack(split.gallery, vectors)
+    ranks = rank_positives(query, locations(split.query), gallery, locations(split.gallery), protocol.gallery)
+    metrics = metrics_from_ranks(ranks)
+    metrics["AP standard"] = metrics_from_ranks(ranks, "standard")["AP"]
+    here, there = positions(split.query), positions(split.gallery)
+    if here is not None and there is not None:
+        ks = [k for k in SDM_KS if k <= len(gallery)]
+        ranking, _ = top_matches(query, gallery, max(ks))
+        metrics |= sdm(here, there, ranking, ks)
+        exact = sdm(here, there, ranking, ks, mode="exact")
+        metrics |= {f"{name} exact": value for name, value in exact.items()}
+        metrics |= meter_accuracy(here, there, ranking)
+    return SplitResult(split.direction, split.altitude, len(query), len(gallery), metrics)
+
+
+def _headline(splits: Sequence[SplitResult]) -> dict[str, dict[str, float]]:
+    """The whole test where there is one, else the mean over altitudes."""
+    headline = {}
+    for direction in dict.fromkeys(split.direction for split in splits):
+        mine = [split for split in splits if split.direction == direction]
+        whole = [split for split in mine if split.altitude is None] or mine
+        names = [name for name in whole[0].metrics if all(name in split.metrics for split in whole)]
+        headline[direction] = {name: float(np.mean([split.metrics[name] for split in whole])) for name in names}
+    return headline

@@ -1,0 +1,120 @@
+"""`skypart evaluate`: embed, score, write, draw."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import get_args
+
+from rich.console import Console
+
+from skypart.datasets import open_dataset
+from skypart.datasets.records import Dataset
+from skypart.errors import SkyPartError
+from skypart.evaluation.cache import EmbeddingCache, default_folder
+from skypart.evaluation.embedding import ImageEmbedder, ImageSource
+from skypart.evaluation.protocol import EvaluationResult, Protocol, check_splits, embed_dataset, evaluate
+from skypart.evaluation.report import detail_table, main_table, write_result
+from skypart.evaluation.scores import GalleryMode
+from skypart.evaluation.tables import to_rich
+from skypart.evaluation.weather import run_weather
+from skypart.model.fusion import Readout
+
+
+@dataclass(frozen=True)
+class EvaluateOptions:
+    """The options of `skypart evaluate`, as typed."""
+
+    output: Path | None = None
+    gallery: str = "full"
+    flip: bool = False
+    figures: bool = False
+    weather: str | None = None
+    severity: str | None = None
+    seed: int = 0
+    size: int | None = None
+    readout: str | None = None
+    batch_size: int = 16
+    cache: Path | None = None
+    device: str = "cpu"
+
+
+def evaluate_files(model: str, data: Path, options: EvaluateOptions) -> None:
+    """Evaluate the model called `model` on the data set in `data`."""
+    from skypart.model.embedder import load  # torch: only when there is something to embed
+
+    if options.gallery not in get_args(GalleryMode):
+        raise SkyPartError(f"--gallery {options.gallery}: choose full or masked")
+    if options.readout is not None and options.readout not in get_args(Readout):
+        raise SkyPartError(f"--readout {options.readout}: choose one of {', '.join(get_args(Readout))}")
+    if options.severity is not None and options.weather is None:
+        raise SkyPartError("--severity needs --weather paper or --weather weatherprompt")
+    severities = _severities(options.severity)
+    dataset = open_dataset(data)
+    check_splits(dataset)
+    embedder = load(model, options.device, options.size, options.readout)  # type: ignore[arg-type]
+    name = Path(model).stem + ("" if options.readout in (None, "full") else f" [{options.readout}]")
+    out = options.output or _default_output(name, dataset, options.weather)
+    gallery: GalleryMode = "masked" if options.gallery == "masked" else "full"
+    source = open_source(embedder, options.cache, options.batch_size)
+    with source.cache:
+        if options.weather is None:
+            run_evaluation(source, dataset, out, name, gallery, options.flip, options.figures)
+        else:
+            protocol = Protocol(
+                embedder.size, embedder.interpolation, gallery, options.flip, options.weather, options.seed
+            )
+            run_weather(source, dataset, out, name, protocol, severities)
+
+
+def _default_output(model: str, dataset: Dataset, weather: str | None) -> Path:
+    name = f"{model}-{dataset.kind}-{dataset.root.resolve().name}".replace(" ", "-")
+    return Path("runs/evaluation") / (name if weather is None else f"{name}-weather-{weather}")
+
+
+def _severities(text: str | None) -> list[float]:
+    try:
+        values = [] if text is None else [float(word) for word in text.split(",")]
+    except ValueError:
+        values = [-1.0]
+    if any(not 0 <= value <= 1 for value in values):
+        raise SkyPartError(f"--severity {text}: give numbers from 0 to 1 with commas between, such as 0.25,0.5,1")
+    return sorted(values)
+
+
+def open_source(embedder: ImageEmbedder, cache: Path | None = None, batch_size: int = 16) -> ImageSource:
+    """An image source with its cache in `cache` or the user's cache folder."""
+    if batch_size < 1:
+        raise SkyPartError(f"--batch-size {batch_size} must be at least 1")
+    return ImageSource(embedder, EmbeddingCache(cache or default_folder(), embedder.digest, embedder.dim), batch_size)
+
+
+def run_evaluation(
+    source: ImageSource,
+    dataset: Dataset,
+    out: Path,
+    model: str,
+    gallery: GalleryMode = "full",
+    flip: bool = False,
+    figures: bool = False,
+    console: Console | None = None,
+) -> EvaluationResult:
+    """Evaluate on clean images, print the table, write it (and figures) under `out`."""
+    embedder = source.embedder
+    protocol = Protocol(embedder.size, embedder.interpolation, gallery, flip)
+    vectors = embed_dataset(dataset, source, flip=flip)
+    result = evaluate(dataset, vectors, protocol, model, embedder.digest)
+    write_result(out, result)
+    console = console or Console()
+    console.print(to_rich(detail_table(result)))
+    console.print(to_rich(main_table(result)))
+    if figures:
+        from skypart.evaluation.figures import draw_figures
+
+        draw_figures(out, dataset, vectors, result, embedder)
+    console.print(
+        f"{source.computed:,} images embedded, the rest came from the cache {source.cache.folder}", soft_wrap=True
+    )
+    console.print(
+        f"wrote {out}/: result.json, table and details as .csv .md .tex" + (", figures/" if figures else ""),
+        soft_wrap=True,
+    )
+    return result

@@ -1,0 +1,141 @@
+"""One table, written as text, CSV, Markdown and LaTeX, our rows first and published rows marked as quoted."""
+
+import csv
+import io
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from itertools import groupby
+
+from rich.table import Table as RichTable
+
+QUOTED = "quoted"
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column: `group` and `name` make its heading, `key` finds its value in a row."""
+
+    group: str
+    name: str
+    key: str
+
+    @property
+    def heading(self) -> str:
+        """Both parts on one line."""
+        return f"{self.group} {self.name}".strip()
+
+
+@dataclass(frozen=True)
+class Row:
+    """A method's numbers in percent; `source` names the paper's table if they are quoted, not measured here."""
+
+    method: str
+    values: dict[str, float]
+    params: str | None = None
+    source: str | None = None
+
+    @property
+    def origin(self) -> str:
+        """`measured`, or `quoted (tab:...)`."""
+        return "measured" if self.source is None else f"{QUOTED} ({self.source})"
+
+
+@dataclass(frozen=True)
+class Table:
+    """Rows under columns, with a caption that names the protocol."""
+
+    caption: str
+    columns: Sequence[Column]
+    rows: Sequence[Row] = field(default=())
+
+
+def cell(row: Row, column: Column) -> str:
+    """The number with two decimals, or a dash."""
+    value = row.values.get(column.key)
+    return "--" if value is None else f"{value:.2f}"
+
+
+def to_rich(table: Table) -> RichTable:
+    """A table for the terminal; quoted rows are dim."""
+    shown = RichTable(title=table.caption, title_justify="left", title_style="", padding=(0, 1))
+    shown.add_column("method")
+    shown.add_column("origin")
+    for column in table.columns:
+        shown.add_column(f"{column.group}\n{column.name}" if column.group else column.name, justify="right")
+    for row in table.rows:
+        style = "" if row.source is None else "dim"
+        shown.add_row(row.method, row.origin, *(cell(row, column) for column in table.columns), style=style)
+    return shown
+
+
+def to_csv(table: Table) -> str:
+    """CSV; the caption stands in a comment line above the headings."""
+    out = io.StringIO()
+    out.write(f"# {table.caption}\n")
+    writer = csv.writer(out, lineterminator="\n")
+    writer.writerow(["method", "origin", "params", *(column.heading for column in table.columns)])
+    for row in table.rows:
+        writer.writerow([row.method, row.origin, row.params or "", *_plain(row, table.columns)])
+    return out.getvalue()
+
+
+def _plain(row: Row, columns: Sequence[Column]) -> list[str]:
+    return ["" if column.key not in row.values else f"{row.values[column.key]:.4f}" for column in columns]
+
+
+def to_markdown(table: Table) -> str:
+    """A Markdown table under its caption; the best is not marked: quoted rows follow other protocols."""
+    lines = [table.caption, ""]
+    lines.append(_pipe(["method", "origin", *(column.heading for column in table.columns)]))
+    lines.append(_pipe(["---", "---", *("---:" for _ in table.columns)]))
+    for row in table.rows:
+        method = f"**{row.method}**" if row.source is None else row.method
+        lines.append(_pipe([method, row.origin, *(cell(row, column) for column in table.columns)]))
+    return "\n".join(lines) + "\n"
+
+
+def _pipe(cells: Sequence[str]) -> str:
+    return "| " + " | ".join(text.replace("|", "\\|") for text in cells) + " |"
+
+
+def to_latex(table: Table) -> str:
+    """A LaTeX table (booktabs) with grouped headings; quoted rows in grey italics are so marked."""
+    groups = [(name, len(list(members))) for name, members in groupby(table.columns, key=lambda c: c.group)]
+    heads = " & ".join(f"\\multicolumn{{{width}}}{{c}}{{{_tex(name)}}}" for name, width in groups)
+    names = " & ".join(_tex(column.name) for column in table.columns)
+    body = []
+    for row in table.rows:
+        method = f"\\textbf{{{_tex(row.method)}}}" if row.source is None else f"\\textit{{{_tex(row.method)}}} (quoted)"
+        body.append(" & ".join([method, *(cell(row, column) for column in table.columns)]) + r" \\")
+    return "\n".join(
+        [
+            "% needs \\usepackage{booktabs}",
+            r"\begin{table}[ht]",
+            r"\centering",
+            r"\small",
+            f"\\caption{{{_tex(table.caption)}}}",
+            f"\\begin{{tabular}}{{@{{}}l{'r' * len(table.columns)}@{{}}}}",
+            r"\toprule",
+            f" & {heads} \\\\",
+            f"Method & {names} \\\\",
+            r"\midrule",
+            *body,
+            r"\bottomrule",
+            r"\end{tabular}",
+            r"\end{table}",
+            "",
+        ]
+    )
+
+
+def _tex(text: str) -> str:
+    for sign, escaped in (
+        ("\\", r"\textbackslash{}"),
+        ("&", r"\&"),
+        ("%", r"\%"),
+        ("_", r"\_"),
+        ("#", r"\#"),
+        ("$", r"\$"),
+    ):
+        text = text.replace(sign, escaped)
+    return text.replace("→", r"$\to$").replace("~", r"$\sim$")

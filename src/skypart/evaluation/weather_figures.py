@@ -1,0 +1,97 @@
+"""Radar of the ten conditions, drop from the clean score, and the severity curve."""
+
+from pathlib import Path
+from typing import cast
+
+import matplotlib as mpl
+import numpy as np
+from matplotlib.figure import Figure
+from matplotlib.projections.polar import PolarAxes
+
+from skypart.atomic import atomic_path
+from skypart.evaluation.report import ARROWS
+from skypart.evaluation.weather import WeatherResult
+from skypart.images.weather import CONDITIONS, LABELS
+
+# Okabe and Ito's colours, told apart by colour-blind readers.
+COLOURS = ("#E69F00", "#0072B2", "#009E73", "#CC79A7", "#D55E00", "#56B4E9", "#F0E442", "#666666", "#332288")
+
+
+def draw_weather_figures(folder: Path, result: WeatherResult) -> None:
+    """Write weather-radar.png, weather-drop.png and, if severities were run, weather-severity.png."""
+    with mpl.rc_context({"font.size": 10, "axes.spines.top": False, "axes.spines.right": False}):
+        _save(_radar(result), folder / "weather-radar.png")
+        _save(_drop(result), folder / "weather-drop.png")
+        if result.severities:
+            _save(_severity(result), folder / "weather-severity.png")
+
+
+def _save(figure: Figure, path: Path) -> None:
+    with atomic_path(path) as temporary:
+        figure.savefig(temporary, dpi=130)
+
+
+def _title(result: WeatherResult) -> str:
+    return f"{result.model} on {result.dataset}, weather profile {result.protocol.weather}"
+
+
+def _radar(result: WeatherResult) -> Figure:
+    figure = Figure(figsize=(7, 7), layout="constrained")
+    axes = cast(PolarAxes, figure.add_subplot(projection="polar"))
+    angles = np.linspace(0, 2 * np.pi, len(CONDITIONS), endpoint=False)
+    for colour, direction in zip(COLOURS, result.directions, strict=False):
+        values = [result.conditions[condition][direction]["R@1"] for condition in CONDITIONS]
+        label = f"{ARROWS[direction]}, mean {result.mean(direction, 'R@1'):.1f}"
+        axes.plot([*angles, angles[0]], [*values, values[0]], color=colour, marker="o", linewidth=2, label=label)
+        axes.fill(angles, values, color=colour, alpha=0.12)
+    axes.set_xticks(angles, [LABELS[condition] for condition in CONDITIONS])
+    axes.tick_params(axis="x", pad=14)
+    axes.set_theta_zero_location("N")
+    axes.set_theta_direction(-1)
+    axes.set_ylim(0, 100)
+    axes.set_rlabel_position(18)
+    axes.set_title(f"{_title(result)}\nR@1 in percent", pad=24)
+    axes.legend(loc="lower center", bbox_to_anchor=(0.5, -0.16), ncol=2, frameon=False)
+    return figure
+
+
+def _drop(result: WeatherResult) -> Figure:
+    figure = Figure(figsize=(9, 4.5), layout="constrained")
+    axes = figure.add_subplot()
+    worn = CONDITIONS[1:]
+    width = 0.8 / len(result.directions)
+    for i, direction in enumerate(result.directions):
+        clean = result.conditions["normal"][direction]["R@1"]
+        drops = [result.conditions[condition][direction]["R@1"] - clean for condition in worn]
+        places = np.arange(len(worn)) + (i - (len(result.directions) - 1) / 2) * width
+        bars = axes.bar(places, drops, width, color=COLOURS[i], label=f"{ARROWS[direction]}, clean {clean:.1f}")
+        axes.bar_label(bars, fmt="%+.1f", fontsize=8, padding=2)
+    axes.axhline(0, color="black", linewidth=0.8)
+    axes.margins(y=0.15)
+    axes.set_xticks(np.arange(len(worn)), [LABELS[condition] for condition in worn], rotation=20)
+    axes.set_ylabel("change of R@1, points")
+    axes.set_title(f"{_title(result)}: drop from clean")
+    axes.legend(frameon=False)
+    return figure
+
+
+def _severity(result: WeatherResult) -> Figure:
+    count = len(result.directions)
+    figure = Figure(figsize=(5.5 * count + 1.5, 4.8), layout="constrained")
+    panels = figure.subplots(1, count, sharey=True, squeeze=False)[0]
+    for axes, direction in zip(panels, result.directions, strict=True):
+        clean = result.conditions["normal"][direction]["R@1"]
+        steps = sorted(result.severities)
+        for i, condition in enumerate(CONDITIONS[1:]):
+            values = [result.severities[step][condition][direction]["R@1"] for step in steps]
+            style = "-" if i < 5 else "--"
+            colour = COLOURS[i % len(COLOURS)]
+            axes.plot([0, *steps], [clean, *values], style, marker="o", color=colour, label=LABELS[condition])
+        axes.set_xlabel("severity (0 = clean)")
+        axes.set_title(ARROWS[direction])
+        axes.set_ylim(0, 102)
+        axes.grid(alpha=0.3)
+    panels[0].set_ylabel("R@1, percent")
+    figure.suptitle(f"{result.model} on {result.dataset}: R@1 against severity")
+    figure.legend(*panels[0].get_legend_handles_labels(), loc="outside right center", frameon=False)
+    return figure

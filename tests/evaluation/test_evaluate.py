@@ -1,0 +1,172 @@
+import csv
+import io
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+from rich.console import Console
+
+from skypart.datasets import Dataset, Record, open_dataset
+from skypart.errors import SkyPartError
+from skypart.evaluation import retrieval_metrics
+from skypart.evaluation.embedding import Corruption, ImageSource
+from skypart.evaluation.protocol import check_splits, positions
+from skypart.evaluation.published import published_rows
+from skypart.evaluation.run import open_source, run_evaluation
+from skypart.images.decode import read_rgb
+from skypart.images.preprocess import Preprocessing
+from skypart.images.weather import corrupt
+from tests.datasets.fakes import make_denseuav, make_folders, make_sues_raw, make_university, picture
+from tests.evaluation.fake_embedder import FakeEmbedder
+
+
+def quiet() -> Console:
+    return Console(file=io.StringIO(), width=300)
+
+
+def source_in(folder: Path, embedder: FakeEmbedder | None = None, batch_size: int = 4) -> ImageSource:
+    return open_source(embedder or FakeEmbedder(), folder / "cache", batch_size)
+
+
+def all_paths(dataset: Dataset) -> set[bytes]:
+    return {r.path.read_bytes() for split in dataset.tests for r in (*split.query, *split.gallery)}
+
+
+def test_whole_protocol_of_sues(tmp_path: Path) -> None:
+    dataset = open_dataset(make_sues_raw(tmp_path / "data"))
+    source = source_in(tmp_path)
+    result = run_evaluation(source, dataset, tmp_path / "out", "fake", console=quiet())
+    assert [split.name for split in result.splits] == [
+        f"{d} {h}m" for d in ("D2S", "S2D") for h in (150, 200, 250, 300)
+    ]
+    first = dataset.tests[0]
+    plain = FakeEmbedder()
+    query = plain.embed([Preprocessing(24).resize(read_rgb(r.path)) for r in first.query])
+    gallery = plain.embed([Preprocessing(24).resize(read_rgb(r.path)) for r in first.gallery])
+    ids = [r.location for r in first.query], [r.location for r in first.gallery]
+    expected = retrieval_metrics(query, ids[0], gallery, ids[1])
+    assert {name: result.splits[0].metrics[name] for name in expected} == pytest.approx(expected)
+    mean = np.mean([split.metrics["R@1"] for split in result.splits[:4]])
+    assert result.headline["D2S"]["R@1"] == pytest.approx(mean)
+    assert source.computed == len(all_paths(dataset))
+
+
+def test_written_files_name_the_protocol_and_the_quoted_rows(tmp_path: Path) -> None:
+    dataset = open_dataset(make_university(tmp_path / "data"))
+    console = quiet()
+    run_evaluation(source_in(tmp_path), dataset, tmp_path / "out", "fake", "masked", flip=True, console=console)
+    words = ("AP official", "gallery masked", "input 24 px", "bicubic interpolation", "with flipped features added")
+    for name in ("table.csv", "table.md", "table.tex", "result.json"):
+        text = (tmp_path / "out" / name).read_text()
+        assert all(word in text for word in words), name
+        assert "96.47" in text and "quoted" in text, name
+    rows = list(csv.DictReader((tmp_path / "out/table.csv").read_text().splitlines()[1:]))
+    assert rows[0]["origin"] == "measured" and rows[-1]["method"] == "SkyPart (paper)"
+    assert rows[-1]["origin"] == "quoted (tab:uni1652_fullrank)" and float(rows[-1]["S→D AP"]) == 98.24
+    assert json.loads((tmp_path / "out/result.json").read_text())["protocol"]["flip"] is True
+    assert "quoted" in console.file.getvalue()  # type: ignore[attr-defined]
+
+
+def test_denseuav_has_distances_per_height(tmp_path: Path) -> None:
+    dataset = open_dataset(make_denseuav(tmp_path / "data"))
+    result = run_evaluation(source_in(tmp_path), dataset, tmp_path / "out", "fake", console=quiet())
+    names = [split.name for split in result.splits]
+    assert names[:4] == ["D2S", "D2S 80m", "D2S 90m", "D2S 100m"]
+    for split in result.splits:
+        assert {"SDM@1", "SDM@10", "SDM@1 exact", "MA@5m", "MA@50m"} <= split.metrics.keys()
+        assert split.metrics["SDM@1"] >= split.metrics["R@1"] - 1e-9
+    assert result.headline["D2S"] == result.splits[0].metrics
+    assert "D→S SDM@1" in (tmp_path / "out/table.md").read_text()
+
+
+def test_nothing_is_embedded_twice_after_a_stop(tmp_path: Path) -> None:
+    dataset = open_dataset(make_sues_raw(tmp_path / "data"))
+    total = len(all_paths(dataset))
+    stopped = FakeEmbedder(stop_after=21)
+    with pytest.raises(KeyboardInterrupt):
+        run_evaluation(source_in(tmp_path, stopped), dataset, tmp_path / "out", "fake", console=quiet())
+    assert not (tmp_path / "out").exists()
+    resumed = FakeEmbedder()
+    result = run_evaluation(source_in(tmp_path, resumed), dataset, tmp_path / "out", "fake", console=quiet())
+    assert stopped.embedded > 0 and stopped.embedded + resumed.embedded == total
+    third = FakeEmbedder()
+    again = run_evaluation(source_in(tmp_path, third), dataset, tmp_path / "out", "fake", console=quiet())
+    assert third.embedded == 0
+    assert again.values() == result.values()
+
+
+def test_an_unreadable_image_is_named_and_the_others_kept(tmp_path: Path) -> None:
+    root = make_university(tmp_path / "data")
+    dataset = open_dataset(root)
+    victim = root / "test/gallery_drone/0004/image-02.jpeg"
+    whole = victim.read_bytes()
+    victim.write_bytes(whole[:-60])
+    embedder = FakeEmbedder()
+    with pytest.raises(SkyPartError, match=r"gallery_drone/0004/image-02\.jpeg.*embeddings are kept"):
+        run_evaluation(source_in(tmp_path, embedder), dataset, tmp_path / "out", "fake", console=quiet())
+    victim.write_bytes(whole)
+    again = FakeEmbedder()
+    run_evaluation(source_in(tmp_path, again), dataset, tmp_path / "out", "fake", console=quiet())
+    assert embedder.embedded + again.embedded == len(all_paths(dataset))
+    victim.write_bytes(b"not a picture")
+    with pytest.raises(SkyPartError, match="nothing was embedded beside it"):
+        run_evaluation(source_in(tmp_path, again), dataset, tmp_path / "out", "fake", console=quiet())
+
+
+def test_corruption_is_applied_at_full_size_and_keyed(tmp_path: Path) -> None:
+    path = picture(tmp_path / "photo.png", 3, 1)
+    Image.open(path).resize((64, 48)).save(path)
+    source = source_in(tmp_path)
+    clean = source.embed([path])
+    assert np.array_equal(source.embed([path], Corruption("normal", "paper", 7)), clean)
+    assert source.computed == 1
+    seen = {clean.tobytes()}
+    for corruption in (Corruption("dark"), Corruption("dark", seed=1), Corruption("dark", "weatherprompt")):
+        got = source.embed([path], corruption)
+        raw = corrupt(read_rgb(path), "dark", corruption.profile, corruption.seed, source._hashes[path])
+        assert np.array_equal(got, FakeEmbedder().embed([Preprocessing(24, "area").resize(raw)]))
+        seen.add(got.tobytes())
+    assert len(seen) == 4
+
+
+def test_flip_adds_the_mirror_image(tmp_path: Path) -> None:
+    path = picture(tmp_path / "photo.png", 3, 1)
+    image = read_rgb(path)
+    both = FakeEmbedder().embed([image]) + FakeEmbedder().embed([image[:, ::-1]])
+    assert source_in(tmp_path).embed([path], flip=True) == pytest.approx(both / np.linalg.norm(both), abs=1e-6)
+
+
+def test_unusable_splits_are_refused_before_any_work(tmp_path: Path) -> None:
+    root = make_university(tmp_path / "data")
+    for folder in sorted((root / "test/gallery_satellite").iterdir()):
+        folder.rename(folder.with_name(f"9{folder.name[1:]}"))
+    with pytest.raises(SkyPartError, match="no query location occurs in the gallery"):
+        check_splits(open_dataset(root))
+    for folder in (root / "test/gallery_satellite").iterdir():
+        for image in folder.iterdir():
+            image.unlink()
+    with pytest.raises(SkyPartError, match="D2S has no gallery images"):
+        check_splits(open_dataset(root))
+
+
+def test_positions_need_all_records(tmp_path: Path) -> None:
+    dataset = open_dataset(make_folders(tmp_path))
+    found = positions(dataset.tests[0].query)
+    assert found is not None and found.shape == (6, 2)
+    assert positions([*dataset.tests[0].query, Record(tmp_path, "drone", "x")]) is None
+
+
+@pytest.mark.parametrize("kind", ["sues200", "university1652", "denseuav"])
+def test_published_means_agree_with_their_own_rows(kind: str) -> None:
+    """The paper's printed means are the means of its printed cells, to rounding: a check on our transcription."""
+    for row in published_rows(kind, "weather"):
+        cells = [v for k, v in row.values.items() if k.startswith("D2S") and k.endswith("/R@1") and "mean" not in k]
+        assert len(cells) == 10
+        # The paper's own mean of this row is two points off its cells.
+        slack = 2.1 if (kind, row.method) == ("university1652", "MuSe-Net") else 0.03
+        assert np.mean(cells) == pytest.approx(row.values["D2S mean/R@1"], abs=slack), row.method
+    for row in published_rows(kind):
+        assert row.source is not None and row.source.startswith("tab:")
+        assert all(0 <= value <= 100 for value in row.values.values())
