@@ -1,0 +1,72 @@
+"""Fog: one layer of cloud, light grey with fine grain, of slowly changing thickness."""
+
+from dataclasses import dataclass
+
+import cv2
+import numpy as np
+
+from skypart.images.weather.canvas import Canvas
+from skypart.images.weather.draws import Range, uniform
+from skypart.images.weather.noise import Plane, enlarge, frequency_noise
+
+_COARSE_GRID = (8, 8)
+_COARSE_DEVIATION = 2.0
+
+
+@dataclass(frozen=True)
+class Fog:
+    """A cloud layer with imgaug's parameters; ranges are drawn uniformly, once an image.
+
+    brightness: mean of the cloud in grey levels. grain: exponent of its fine noise (falls over frequency).
+    thickness_min, thickness_gain, sparsity, density: opacity = density * (min + gain * noise)^sparsity, at most 1.
+    patch_size: the thickness noise is drawn on a grid of this many cells along the longer side (at least 4).
+    patch_exponent: exponent of the thickness noise.
+    """
+
+    brightness: Range = (220.0, 255.0)
+    grain: Range = (-2.0, -1.5)
+    thickness_min: Range = (0.7, 0.9)
+    thickness_gain: float = 0.3
+    patch_size: tuple[int, int] = (2, 8)
+    patch_exponent: Range = (-4.0, -2.0)
+    sparsity: float = 0.9
+    density: Range = (0.4, 0.9)
+
+    def apply(self, canvas: Canvas, rng: np.random.Generator) -> None:
+        """Lay the fog over `canvas`."""
+        opacity = self._opacity(canvas.height, canvas.width, rng)
+        canvas.mix(opacity, self._light(canvas.height, canvas.width, rng))
+
+    def _light(self, height: int, width: int, rng: np.random.Generator) -> Plane:
+        """(h, w) brightness of the cloud, 0..255: mean, coarse Gaussian offsets and a fifth of fine noise."""
+        mean = uniform(rng, self.brightness)
+        fine = _sized_noise(rng, max(height, width), height, width, uniform(rng, self.grain))
+        coarse = rng.normal(0.8 * mean, _COARSE_DEVIATION, _COARSE_GRID).astype(np.float32)
+        light: Plane = cv2.scaleAdd(fine, 0.4 * mean, enlarge(coarse, height, width))
+        return np.clip(light, 0.0, 255.0, out=light)
+
+    def _opacity(self, height: int, width: int, rng: np.random.Generator) -> Plane:
+        """(h, w) share of the cloud in every pixel, 0..1."""
+        minimum, density = uniform(rng, self.thickness_min), uniform(rng, self.density)
+        cells = int(rng.integers(self.patch_size[0], self.patch_size[1], endpoint=True))
+        noise = _sized_noise(rng, cells, height, width, uniform(rng, self.patch_exponent))
+        levels = cv2.add(noise * np.float32(255.0), 0.0, dtype=cv2.CV_8U)
+        steps = np.arange(256, dtype=np.float64) / 255.0
+        table = density * (minimum + self.thickness_gain * steps) ** self.sparsity
+        return np.asarray(cv2.LUT(levels, np.minimum(table, 1.0).astype(np.float32)), dtype=np.float32)
+
+
+def _sized_noise(rng: np.random.Generator, cells: int, height: int, width: int, exponent: float) -> Plane:
+    """Frequency noise on a grid of `cells` along the longer side, at least 4 x 4, enlarged to (height, width)."""
+    longest = max(height, width)
+    scale = min(1.0, cells / longest)
+    small_height, small_width = max(int(height * scale), 4), max(int(width * scale), 4)
+    noise = frequency_noise(rng, small_height, small_width, exponent)
+    if (small_height, small_width) == (height, width):
+        return noise
+    stepped = np.floor(noise * np.float32(255.0)) * np.float32(1.0 / 255.0)
+    if cells < longest:
+        return np.clip(enlarge(stepped, height, width), 0.0, 1.0)
+    return np.asarray(
+        cv2.resize(stepped, (width, height), interpolation=cv2.INTER_CUBIC).clip(0.0, 1.0), dtype=np.float32
+    )

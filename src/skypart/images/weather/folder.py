@@ -1,0 +1,111 @@
+"""A whole folder of photos under one condition: same tree, EXIF kept, finished files skipped."""
+
+import json
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from PIL import Image
+
+from skypart.atomic import atomic_path, write_text
+from skypart.errors import SkyPartError
+from skypart.images.decode import IMAGE_SUFFIXES, open_image, to_rgb
+from skypart.images.weather.apply import corrupt
+from skypart.images.weather.names import check_condition, check_profile
+from skypart.progress import track
+
+RECORD = "weather.json"
+"""File in the target folder that says which weather its images are under."""
+
+_ORIENTATION = 0x0112
+_QUALITY = 95
+_OPTIONS: dict[str, dict[str, Any]] = {
+    ".jpg": {"quality": _QUALITY, "subsampling": 0},
+    ".jpeg": {"quality": _QUALITY, "subsampling": 0},
+    ".webp": {"quality": _QUALITY},
+    ".png": {"compress_level": 3},
+}
+
+
+@dataclass(frozen=True)
+class FolderResult:
+    """How many files were written now, and how many stood there from before."""
+
+    written: int
+    skipped: int
+
+
+def corrupt_folder(
+    source: str | os.PathLike[str],
+    target: str | os.PathLike[str],
+    condition: str,
+    profile: str = "paper",
+    seed: int = 0,
+    severity: float | None = None,
+) -> FolderResult:
+    """Write every image under `source` to the same relative path under `target`, corrupted.
+
+    The key of an image is its relative path with forward slashes, so a part of the tree gives other draws than the
+    whole. Files appear whole, and files that exist are skipped: the same command goes on where it stopped.
+    A folder that holds another kind of weather is refused.
+    """
+    check_condition(condition)
+    check_profile(profile)
+    root, out = Path(source), Path(target)
+    photos = _photos(root, out)
+    _keep_record(out / RECORD, {"condition": condition, "profile": profile, "seed": seed, "severity": severity})
+    todo = [photo for photo in photos if not (out / photo.relative_to(root)).exists()]
+    for photo in track(todo, f"Weather: {condition}"):
+        relative = photo.relative_to(root)
+        _corrupt_file(photo, out / relative, relative.as_posix(), condition, profile, seed, severity)
+    return FolderResult(written=len(todo), skipped=len(photos) - len(todo))
+
+
+def _photos(root: Path, out: Path) -> list[Path]:
+    """The images under `root` in sorted order, or a clear sentence."""
+    if not root.is_dir():
+        raise SkyPartError(f"{root}: no such folder; check the path")
+    inside, outside = root.resolve(), out.resolve()
+    if outside == inside or outside.is_relative_to(inside):
+        raise SkyPartError(f"{out}: lies within {root}, whose photos it would mix with; choose a folder beside it")
+    if out.exists() and not out.is_dir():
+        raise SkyPartError(f"{out}: is a file where a folder is wanted; choose another place")
+    photos = sorted(p for p in root.rglob("*") if p.suffix.lower() in IMAGE_SUFFIXES and p.is_file())
+    if not photos:
+        raise SkyPartError(f"{root}: holds no images ({', '.join(sorted(IMAGE_SUFFIXES))}); check the path")
+    return photos
+
+
+def _keep_record(path: Path, wanted: dict[str, Any]) -> None:
+    """Write the record of a new folder; refuse to mix two kinds of weather in one."""
+    if not path.exists():
+        write_text(path, json.dumps(wanted, indent=2) + "\n")
+        return
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise SkyPartError(f"{path}: cannot be read ({error}); remove the folder or choose another place") from error
+    if found != wanted:
+        raise SkyPartError(
+            f"{path.parent}: holds images made with {found}, not with {wanted}; choose another folder or remove it"
+        )
+
+
+def _corrupt_file(
+    photo: Path, target: Path, key: str, condition: str, profile: str, seed: int, severity: float | None
+) -> None:
+    """Corrupt one file; its EXIF and colour profile go along, turned upright."""
+    with open_image(photo) as opened:
+        exif, colours = opened.getexif(), opened.info.get("icc_profile")
+        pixels = to_rgb(opened, str(photo))
+        colour_mode = opened.mode
+    exif.pop(_ORIENTATION, None)
+    options = dict(_OPTIONS.get(target.suffix.lower(), {}))
+    if len(exif):
+        options["exif"] = exif
+    # A profile of grey or CMYK values does not describe the RGB pixels written here.
+    if colours and colour_mode in ("RGB", "RGBA", "P"):
+        options["icc_profile"] = colours
+    with atomic_path(target) as temporary:
+        Image.fromarray(corrupt(pixels, condition, profile, seed, key, severity)).save(temporary, **options)

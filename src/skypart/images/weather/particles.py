@@ -1,0 +1,136 @@
+"""Falling rain and snow: layers of bright grains, gated by a coarse mask, blurred along their fall."""
+
+from dataclasses import dataclass
+
+import cv2
+import numpy as np
+from numpy.typing import NDArray
+
+from skypart.images.weather.canvas import BytePlane, Canvas
+from skypart.images.weather.draws import Range, uniform
+from skypart.images.weather.noise import enlarge
+from skypart.images.weather.streaks import fall
+
+_GATE_GRID = (8, 8)
+_MAX_LAYERS = 3
+# Upper half of a Beta(1/2, 1/2) distribution over 0..255, at 256 evenly spaced probabilities.
+_GRAIN_VALUES = np.round(255.0 * np.sin(0.25 * np.pi * (1.0 + (np.arange(256) + 0.5) / 256.0)) ** 2).astype(np.uint8)
+
+
+@dataclass(frozen=True)
+class Rain:
+    """One to three layers of rain with imgaug's parameters; ranges are drawn uniformly, once a layer.
+
+    drop_size: 0..1, drops are drawn on an image reduced by 1 - drop_size, so higher is larger.
+    speed: length of the streaks over the longer side of the image.
+    density: share of reduced pixels that hold a drop; uniformity: 1 = the same everywhere.
+    angle: of the fall in degrees from the vertical. layers: fixed number instead of a drawn one.
+    opacity: factor on the visibility of the last layer.
+    """
+
+    drop_size: Range = (0.01, 0.02)
+    speed: Range = (0.04, 0.2)
+    density: Range = (0.03, 0.14)
+    uniformity: Range = (0.8, 1.0)
+    angle: Range = (-15.0, 15.0)
+    layers: int | None = None
+    opacity: float = 1.0
+
+    def apply(self, canvas: Canvas, rng: np.random.Generator) -> None:
+        """Lay the rain over `canvas`."""
+        layers = _draw_layers(rng, self.layers)
+        for layer in range(layers):
+            size, angle, speed = (uniform(rng, bounds) for bounds in (self.drop_size, self.angle, self.speed))
+            drops = _scatter(canvas.height, canvas.width, size, self.density, self.uniformity, rng)
+            drops = _streak(drops, speed, angle)
+            opacity = self.opacity if layer == layers - 1 else 1.0
+            shares = opacity * np.minimum(1.3 * np.arange(256), 255.0)
+            canvas.veil(
+                _look_up(drops, np.round(255.0 - shares)), _look_up(drops, shares * (_drop_colour(drops) / 255.0))
+            )
+
+
+@dataclass(frozen=True)
+class Snow:
+    """One to three layers of falling snow with imgaug's parameters; ranges are drawn uniformly, once a layer.
+
+    flake_size, speed, density, uniformity, angle, layers: as in Rain.
+    flake_uniformity: 1 = flakes of like size and brightness. blur: deviation over the longer side of the image.
+    opacity: factor on the brightness of the last layer.
+    """
+
+    flake_size: Range = (0.2, 0.7)
+    speed: Range = (0.007, 0.03)
+    density: Range = (0.005, 0.075)
+    uniformity: Range = (0.3, 0.9)
+    flake_uniformity: Range = (0.4, 0.8)
+    angle: Range = (-30.0, 30.0)
+    blur: Range = (0.0001, 0.001)
+    layers: int | None = None
+    opacity: float = 1.0
+
+    def apply(self, canvas: Canvas, rng: np.random.Generator) -> None:
+        """Lay the snow over `canvas`."""
+        layers = _draw_layers(rng, self.layers)
+        for layer in range(layers):
+            size, angle, speed = (uniform(rng, bounds) for bounds in (self.flake_size, self.angle, self.speed))
+            flakes = _scatter(canvas.height, canvas.width, size, self.density, self.uniformity, rng)
+            flakes = _soften(flakes, max(canvas.height, canvas.width) * uniform(rng, self.blur))
+            flakes = _streak(flakes, speed, angle)
+            spread = 1.0 - uniform(rng, self.flake_uniformity)
+            curve = np.floor(255.0 * np.linspace(0.0, 1.0, 256) ** (1.0 + 2.0 * spread)) * (1.0 + 5.0 * spread)
+            curve *= self.opacity if layer == layers - 1 else 1.0
+            canvas.cover(_look_up(flakes, (0.1 + 20.0 * speed) * curve), _look_up(flakes, (1.0 + 20.0 * speed) * curve))
+
+
+def _draw_layers(rng: np.random.Generator, fixed: int | None) -> int:
+    """The number of layers of an image."""
+    return int(rng.integers(1, _MAX_LAYERS, endpoint=True)) if fixed is None else fixed
+
+
+def _scatter(
+    height: int, width: int, size: float, density: Range, uniformity: Range, rng: np.random.Generator
+) -> BytePlane:
+    """(h, w) uint8 grains on black, drawn on a plane reduced by 1 - size and enlarged.
+
+    A Poisson number of grains at uniform places fills every cell independently with the probability wanted.
+    """
+    scale = min(max(1.0 - size, 0.001), 1.0)
+    rows, columns = max(1, int(height * scale)), max(1, int(width * scale))
+    count = int(rng.poisson(-np.log1p(-uniform(rng, density)) * rows * columns))
+    places = rng.integers(0, rows * columns, count, dtype=np.uint32)
+    values = _GRAIN_VALUES[np.frombuffer(rng.bytes(count), dtype=np.uint8)]
+    # Beta(1, b) by its inverse distribution.
+    power = 1.0 / max(1.0 - uniform(rng, uniformity), 1e-4)
+    gate = (1.0 - rng.random(_GATE_GRID) ** power).astype(np.float32)
+    openness = enlarge(gate, rows, columns).ravel()[places]
+    grains = np.zeros(rows * columns, dtype=np.uint8)
+    grains[places] = values * np.clip(openness, 0.0, 1.0)
+    plane = grains.reshape(rows, columns)
+    if (rows, columns) == (height, width):
+        return plane
+    return np.asarray(cv2.resize(plane, (width, height), interpolation=cv2.INTER_CUBIC), dtype=np.uint8)
+
+
+def _soften(flakes: BytePlane, deviation: float) -> BytePlane:
+    """Gaussian blur by `deviation` pixels, held between 0.5 and 3.75."""
+    sigma = min(max(deviation, 0.5), 3.75)
+    size = int(max((3.3 if sigma < 3.0 else 2.9) * sigma, 5.0)) | 1
+    return np.asarray(cv2.GaussianBlur(flakes, (size, size), sigma, borderType=cv2.BORDER_REFLECT_101), dtype=np.uint8)
+
+
+def _streak(grains: BytePlane, speed: float, angle: float) -> BytePlane:
+    """Blur over the way that a grain falls during the exposure."""
+    length = int(speed * max(grains.shape))
+    return grains if length <= 1 else fall(grains, max(length, 3) | 1, angle)
+
+
+def _look_up(plane: BytePlane, table: NDArray[np.float64]) -> BytePlane:
+    """Replace every value by its entry in a table of 256, truncated, at most 255."""
+    return np.asarray(cv2.LUT(plane, np.minimum(table, 255.0).astype(np.uint8)), dtype=np.uint8)
+
+
+def _drop_colour(drops: BytePlane) -> float:
+    """Grey level of the drops: 240, and darker where the first pixels are almost empty, as in imgaug."""
+    total = int(np.repeat(drops.reshape(-1)[:334], 3)[:1000].sum(dtype=np.int64))
+    return 110.0 + 130 % max(total, 1)
