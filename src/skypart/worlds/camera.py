@@ -71,7 +71,7 @@ class Camera:
         )
 
     def rays(self) -> tuple[FloatMap, FloatMap, FloatMap]:
-        """Each pixel's ray as (size, size) maps: angle from the azimuth (rad), slope (rise over run), run a unit depth."""
+        """Each pixel's ray, (size, size) maps: angle from the azimuth (rad), slope (rise / run), run a unit depth."""
         axis = ((np.arange(self.size) + 0.5 - self.size / 2) / self.focal).astype(np.float32)
         tilt = math.radians(self.tilt)
         sideways, downwards = axis[None, :], axis[:, None]

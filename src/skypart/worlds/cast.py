@@ -58,7 +58,7 @@ def cast_pinhole(ground: Ground, camera: Camera) -> Hits:
     plan_x = (cx + np.outer(np.sin(headings), radii)).astype(np.float32)
     plan_y = (cy + np.outer(np.cos(headings), radii)).astype(np.float32)
     height = sample(ground.heights, ground.gsd, plan_x, plan_y).astype(np.float32)
-    seen = (height - np.float32(cz)) / radii.astype(np.float32)
+    seen: FloatMap = np.divide(height - np.float32(cz), radii.astype(np.float32), dtype=np.float32)
 
     row = np.round((angle - np.float32(first)) * np.float32(1 / step)).astype(np.int64)
     index = _first_above(seen, row, down)
@@ -106,7 +106,8 @@ def _first_above(seen: FloatMap, row: NDArray[np.int64], slope: FloatMap) -> NDA
     stride = 2.0 * (1.0 - floor)
     best += stride * np.arange(len(best))[:, None]
     place = np.searchsorted(best.ravel(), (slope + stride * row).ravel()).reshape(row.shape)
-    return np.clip(place - row * seen.shape[1], 0, seen.shape[1])
+    index: NDArray[np.int64] = np.clip(place - row * seen.shape[1], 0, seen.shape[1])
+    return index
 
 
 def cast_orthographic(

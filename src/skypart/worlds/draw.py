@@ -2,10 +2,11 @@
 
 import json
 import os
+from collections.abc import Hashable
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 import cv2
 import numpy as np
@@ -36,7 +37,7 @@ POSE_FIELDS = [
 ]
 
 
-class Source(Protocol):
+class Source(Hashable, Protocol):
     """Anything that can be loaded as a World: a procedural region or a raster on disk."""
 
     @property
@@ -175,8 +176,9 @@ def _save(picture: RgbImage, missing: list[Path], shot: Shot, out: Path, quality
         if suffix in (".png", ".tif"):
             # These formats keep every bit; the traces of the camera's JPEG stay in the picture.
             coded = cv2.imencode(".jpg", picture[:, :, ::-1], [cv2.IMWRITE_JPEG_QUALITY, quality])[1]
-            picture = cv2.imdecode(coded, cv2.IMREAD_COLOR)[:, :, ::-1]
-        options = {".png": {"compress_level": 4}, ".tif": {"compression": "tiff_lzw"}}.get(suffix, {"quality": quality})
+            picture = np.asarray(cv2.imdecode(coded, cv2.IMREAD_COLOR), dtype=np.uint8)[:, :, ::-1]
+        lossless: dict[str, dict[str, Any]] = {".png": {"compress_level": 4}, ".tif": {"compression": "tiff_lzw"}}
+        options = lossless.get(suffix, {"quality": quality})
         with atomic_path(first) as temporary:
             Image.fromarray(np.ascontiguousarray(picture)).save(temporary, **options)
     for other in missing:

@@ -126,13 +126,13 @@ def _read_colour(raster: rasterio.DatasetReader) -> tuple[NDArray[np.uint8], NDA
 
 
 def _resample(
-    bands: NDArray[np.generic],
+    bands: NDArray[np.uint8],
     height: int,
     width: int,
     method: Resampling,
     origin: dict[str, object],
     target: dict[str, object],
-) -> NDArray[np.generic]:
+) -> NDArray[np.uint8]:
     out = np.zeros((len(bands), height, width), dtype=bands.dtype)
     reproject(bands, out, resampling=method, **origin, **target)
     return out

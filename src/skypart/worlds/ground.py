@@ -81,6 +81,7 @@ class World:
     _transformers: dict[str, Transformer] = field(default_factory=dict, repr=False)
 
     def __post_init__(self) -> None:
+        """Refuse dates that do not fit together."""
         if not self.dates or len({ground.rgb.shape for ground in self.dates}) != 1:
             raise SkyPartError(f"world {self.name}: it needs at least one date, and all dates on one grid")
 

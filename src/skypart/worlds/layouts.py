@@ -59,7 +59,7 @@ def fit(framing: Framing, extent: tuple[float, float], highest: float) -> Framin
         return framing
     tilt = (max(framing.tilt[0], 58.0), max(framing.tilt[1], 80.0))
     slant = highest / math.sin(math.radians(tilt[0]))
-    lens = math.degrees(2 * math.atan(0.47 * room / slant))
+    lens = math.degrees(2 * math.atan(0.6 * room / slant))
     return Framing(min(framing.tile, 0.98 * room), tilt, min(framing.fov, lens))
 
 

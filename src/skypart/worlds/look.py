@@ -79,7 +79,7 @@ def draw_look(rng: np.random.Generator, view: View, strengths: Strengths | None 
     tint = 1.0 + (tint * rng.uniform(0.92, 1.08, 3) - 1.0) * s.season * rng.uniform(0.3, 1.0)
     azimuth = 180.0 + s.sun * rng.uniform(-75.0, 75.0)
     elevation = float(np.clip(50.0 + s.sun * rng.uniform(-22.0, 16.0), 15.0, 80.0))
-    cast = rng.normal(0.0, 0.05 if drone else 0.06, 3) * s.colour
+    cast = rng.normal(0.0, 0.04, 3) * s.colour
     exposure = rng.normal(0.0, 0.08) * s.colour
     off_zenith = np.tan(np.radians(rng.uniform(0.0, 10.0) * s.lean))
     towards = rng.uniform(0.0, 2 * np.pi)

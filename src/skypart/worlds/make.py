@@ -132,8 +132,8 @@ def _share_rasters(request: Request, layout: Layout, spacing: float) -> list[tup
             room.append(len(find_sites(source.load(), spacing, framing.tile, [request.seed, 6, number])))
     if sum(room) < request.locations:
         raise SkyPartError(
-            f"{', '.join(request.sources)}: room for {sum(room)} locations {spacing:.0f} m apart, not {request.locations}; "
-            "lower --locations or --spacing, or add rasters"
+            f"{', '.join(request.sources)}: room for {sum(room)} locations {spacing:.0f} m apart, not "
+            f"{request.locations}; lower --locations or --spacing, or add rasters"
         )
     exact = np.asarray(room) * request.locations / sum(room)
     shares = np.floor(exact).astype(int)

@@ -6,7 +6,7 @@ import numpy as np
 
 from skypart.worlds.built import DARK_ROOFS, FLAT_ROOFS, HALL_ROOFS, TILE_ROOFS, WALLS, pick, stalls
 from skypart.worlds.plan import Building, Colour, Plan
-from skypart.worlds.polygons import Polygon, area, inner_rectangle, inset, rectangle, scatter, split
+from skypart.worlds.polygons import Polygon, area, inner_rectangle, inset, rectangle, rounded, scatter, split
 
 WHITE: Colour = (228, 228, 224)
 
@@ -23,10 +23,10 @@ def park(plan: Plan, block: Polygon, rng: np.random.Generator) -> None:
         turn = np.linspace(0, 2 * np.pi, 24, endpoint=False)
         reach = size * (1 + 0.25 * np.sin(2 * turn + rng.uniform(0, 6)) + 0.15 * np.sin(3 * turn + rng.uniform(0, 6)))
         plan.patch(centre + reach[:, None] * np.stack([np.cos(turn), np.sin(turn)], axis=1), "water", rng, 6)
-    for _ in range(int(rng.integers(1, 4))):
-        points = scatter(lawn, 3, rng)[:3]
+    for _ in range(int(rng.integers(1, 3))):
+        points = scatter(lawn, 3, rng)[:2]
         ends = lawn[rng.permutation(len(lawn))[:2]]
-        plan.line(np.concatenate([ends[:1], points, ends[1:]]), rng.uniform(1.8, 3.5), (188, 176, 152))
+        plan.line(rounded(np.concatenate([ends[:1], points, ends[1:]])), rng.uniform(1.8, 3.5), (188, 176, 152))
     for group in scatter(lawn, int(area(lawn) / 900) + 2, rng):
         for point in group + rng.normal(0, 7, (int(rng.integers(1, 7)), 2)):
             plan.tree(point, rng, 1.15)

@@ -75,7 +75,9 @@ class Canvas:
         x = (np.arange(area[1].start, area[1].stop, dtype=np.float32) + 0.5) * self.gsd - centre[0]
         y = (np.arange(area[0].start, area[0].stop, dtype=np.float32) + 0.5) * self.gsd - centre[1]
         cos, sin = np.float32(math.cos(angle)), np.float32(math.sin(angle))
-        return x[None] * cos + y[:, None] * sin, y[:, None] * cos - x[None] * sin
+        return (x[None] * cos + y[:, None] * sin).astype(np.float32), (y[:, None] * cos - x[None] * sin).astype(
+            np.float32
+        )
 
     def ground(self) -> Ground:
         """The finished Ground."""

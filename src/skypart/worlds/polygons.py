@@ -20,7 +20,8 @@ def rectangle(centre: tuple[float, float], length: float, width: float, angle: f
     """Corners of a rectangle whose `length` runs along `angle` (radians)."""
     along = np.array([math.cos(angle), math.sin(angle)]) * length / 2
     across = np.array([-math.sin(angle), math.cos(angle)]) * width / 2
-    return np.asarray(centre) + np.array([along + across, -along + across, -along - across, along - across])
+    corners: Polygon = np.asarray(centre) + np.array([along + across, -along + across, -along - across, along - across])
+    return corners
 
 
 def clip(polygon: Polygon, normal: NDArray[np.float64], offset: float) -> Polygon:
@@ -115,3 +116,12 @@ def scatter(polygon: Polygon, count: int, rng: np.random.Generator) -> NDArray[n
         side = np.sign(float(normal @ (centre - start)))
         inside &= side * ((points - start) @ normal) >= 0
     return points[inside]
+
+
+def rounded(points: NDArray[np.float64], times: int = 3) -> NDArray[np.float64]:
+    """An open line with its corners cut `times` times, so that it winds; the ends stay."""
+    for _ in range(times):
+        early, late = 0.75 * points[:-1] + 0.25 * points[1:], 0.25 * points[:-1] + 0.75 * points[1:]
+        middle = np.stack([early, late], axis=1).reshape(-1, 2)
+        points = np.concatenate([points[:1], middle, points[-1:]])
+    return points

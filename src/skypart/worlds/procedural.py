@@ -111,6 +111,7 @@ class Region:
     dates: int = 2
 
     def __post_init__(self) -> None:
+        """Refuse an unknown style."""
         if self.style not in STYLES:
             raise SkyPartError(f"unknown style {self.style!r}; choose from {', '.join(STYLES)}")
 
@@ -282,10 +283,10 @@ def _paint(
         for road, width in roads:
             cv2.polylines(canvas.rgb, [canvas.cells(road)], False, (112, 110, 108), round(width / canvas.gsd), shift=4)
     paint_lines(canvas, plan)
-    _flood(canvas, masks, roads)
-    for building in _changed(plan.buildings, region.changes if date else 0.0, rng):
+    _flood(canvas, masks, [] if style.coast else roads)
+    for building in _changed(plan.buildings, region.changes, rng):
         paint_building(canvas, building)
-    gone = 0.03 * region.changes if date else 0.0
+    gone = 0.02 * region.changes
     paint_trees(canvas, [tree for tree in plan.trees if rng.random() >= gone], stamps)
     paint_cars(canvas, plan.bays, rng)
     return canvas.ground()
@@ -315,7 +316,7 @@ def _changed(buildings: list[Building], changes: float, rng: np.random.Generator
     for building in buildings:
         draw, shift = rng.random(), rng.normal(0, 1.0)
         if changes and not building.fixed:
-            if draw < 0.02 * changes:
+            if draw < 0.015 * changes:
                 continue
             if draw < 0.05 * changes:
                 building = replace(building, roof_colour=pick((building.roof_colour,), rng, 32))

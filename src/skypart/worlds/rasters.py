@@ -5,6 +5,7 @@ import json
 import re
 from collections import defaultdict
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -76,7 +77,7 @@ def _load_lidar(source: RasterSource) -> World:
     return World(source.name, [ground_from_raster(rgb, heights, valid, gsd)], origin, epsg, unit, valid)
 
 
-def _lidar_georeference(meta: dict[str, object], height_m: float, path: Path) -> tuple[tuple[float, float], int, float]:
+def _lidar_georeference(meta: dict[str, Any], height_m: float, path: Path) -> tuple[tuple[float, float], int, float]:
     """Upper left corner, EPSG code and metres a unit of a meta.json."""
     corner_ft = meta.get("origin_lower_left_ft_ky_single_zone")
     if isinstance(corner_ft, list):
@@ -131,7 +132,7 @@ def _utm_corner(lon: float, lat: float) -> tuple[int, tuple[float, float]]:
     return epsg, (float(x), float(y))
 
 
-def _read_json(path: Path) -> dict[str, object]:
+def _read_json(path: Path) -> dict[str, Any]:
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:

@@ -1,13 +1,15 @@
-"""What a bare orthophoto and surface model do not say: filled holes, bare earth, vegetation, facades, wall directions."""
+"""What orthophoto and surface model do not say: filled holes, bare earth, vegetation, facades, wall directions."""
 
 import cv2
 import numpy as np
 from numpy.typing import NDArray
-from scipy.ndimage import distance_transform_edt
+from scipy.ndimage import find_objects
 
 from skypart.images.decode import RgbImage
 from skypart.worlds.ground import NO_ANGLE, ByteMap, FloatMap, Ground
 
+SMOOTH_M = 0.35
+"""Median deviation from the local mean up to which a high thing is a roof, not a crown."""
 OBJECT_M = 2.5
 """Height above the bare earth from which something is an object, not ground."""
 
@@ -23,20 +25,33 @@ def ground_from_raster(rgb: RgbImage, heights: FloatMap | None, valid: NDArray[n
         return Ground(rgb, flat, flat, vegetation, rgb, angle, gsd, baked=True)
     heights = cv2.medianBlur(heights.astype(np.float32), 3)
     terrain = bare_earth(heights, gsd)
-    angle = wall_angles(heights - terrain, vegetation, gsd)
-    return Ground(rgb, heights, terrain, vegetation, facades_of(rgb, vegetation), angle, gsd, baked=True)
+    buildings = buildings_of(heights, heights - terrain, vegetation, gsd)
+    facades, angle = facades_of(rgb, buildings), wall_angles(buildings)
+    return Ground(rgb, heights, terrain, vegetation, facades, angle, gsd, baked=True)
 
 
 def fill_holes(rgb: RgbImage, heights: FloatMap | None, valid: NDArray[np.bool_]) -> tuple[RgbImage, FloatMap | None]:
-    """Give invalid cells the nearest valid height and a smooth mix of the valid colours around them."""
-    nearest = distance_transform_edt(~valid, return_distances=False, return_indices=True)
-    filled = rgb[tuple(nearest)]
-    smooth = cv2.GaussianBlur(filled, (0, 0), 6)
-    colours = np.where(valid[:, :, None], rgb, smooth)
-    if heights is None:
-        return colours, None
-    ground = heights[tuple(nearest)].astype(np.float32)
-    return colours, np.where(valid, heights, cv2.GaussianBlur(ground, (0, 0), 6)).astype(np.float32)
+    """Give invalid cells a smooth mix of the valid colours and heights around them."""
+    colours = spread(rgb.astype(np.float32), valid)
+    filled = np.clip(colours, 0, 255).astype(np.uint8)
+    return filled, None if heights is None else spread(heights.astype(np.float32), valid)
+
+
+def spread(layer: FloatMap, valid: NDArray[np.bool_]) -> FloatMap:
+    """`layer` (h, w[, c]) with its invalid cells filled from ever coarser means of the valid ones."""
+    weight = valid.astype(np.float32)
+    if valid.all() or not valid.any():
+        return layer
+    if min(layer.shape[:2]) <= 2:
+        mean = layer[valid].mean(axis=0)
+        return np.where(valid if layer.ndim == 2 else valid[:, :, None], layer, mean).astype(np.float32)
+    size = ((layer.shape[1] + 1) // 2, (layer.shape[0] + 1) // 2)
+    share = cv2.resize(weight, size, interpolation=cv2.INTER_AREA)
+    total = cv2.resize(layer * (weight if layer.ndim == 2 else weight[:, :, None]), size, interpolation=cv2.INTER_AREA)
+    known = np.maximum(share, 1e-6)
+    coarse = spread(total / (known if layer.ndim == 2 else known[:, :, None]), share > 1e-3)
+    wide = cv2.resize(coarse, layer.shape[1::-1], interpolation=cv2.INTER_LINEAR)
+    return np.where(valid if layer.ndim == 2 else valid[:, :, None], layer, wide).astype(np.float32)
 
 
 def vegetation_of(rgb: RgbImage) -> ByteMap:
@@ -44,7 +59,8 @@ def vegetation_of(rgb: RgbImage) -> ByteMap:
     colour = cv2.GaussianBlur(rgb, (3, 3), 0).astype(np.float32)
     total = colour.sum(axis=2) + 1.0
     excess = (2 * colour[:, :, 1] - colour[:, :, 0] - colour[:, :, 2]) / total
-    return np.clip((excess - 0.02) * (255 / 0.08), 0, 255).astype(np.uint8)
+    weight: ByteMap = np.clip((excess - 0.02) * (255 / 0.08), 0, 255).astype(np.uint8)
+    return weight
 
 
 def bare_earth(heights: FloatMap, gsd: float, widest_m: float = 60.0) -> FloatMap:
@@ -58,29 +74,39 @@ def bare_earth(heights: FloatMap, gsd: float, widest_m: float = 60.0) -> FloatMa
     return np.minimum(earth, heights)
 
 
-def facades_of(rgb: RgbImage, vegetation: ByteMap) -> RgbImage:
-    """Wall colours guessed from the roof: greyer and a little darker; under a tree's crown the crown's, darker."""
-    smooth = cv2.GaussianBlur(rgb, (0, 0), 2).astype(np.float32)
-    wall = 0.5 * smooth + 0.5 * 132.0
-    leaf = 0.62 * rgb.astype(np.float32)
-    share = (vegetation.astype(np.float32) / 255)[:, :, None]
-    return np.clip(wall * (1 - share) * 0.85 + leaf * share, 0, 255).astype(np.uint8)
-
-
-def wall_angles(above: FloatMap, vegetation: ByteMap, gsd: float) -> ByteMap:
-    """Direction of each building's longer side in degrees, grown over its edge; NO_ANGLE elsewhere."""
+def buildings_of(heights: FloatMap, above: FloatMap, vegetation: ByteMap, gsd: float) -> NDArray[np.int32]:
+    """(h, w) number of the building at each cell, 0 = none: high, not green, and smooth as crowns are not."""
     solid = ((above > OBJECT_M) & (vegetation < 90)).astype(np.uint8)
     solid = cv2.morphologyEx(solid, cv2.MORPH_OPEN, np.ones((3, 3), np.uint8))
+    rough = np.abs(heights - cv2.blur(heights, (5, 5)))
     count, labels, stats, _ = cv2.connectedComponentsWithStats(solid)
-    angle = np.full(above.shape, NO_ANGLE, dtype=np.uint8)
+    keep = np.zeros(count, dtype=bool)
     for label in range(1, count):
-        left, top, width, height, area = stats[label]
-        if area * gsd * gsd < 40:
+        left, top, width, height, size = stats[label]
+        if size * gsd * gsd < 40:
             continue
-        window = labels[top : top + height, left : left + width] == label
-        points = cv2.findNonZero(window.astype(np.uint8))
-        turned = cv2.minAreaRect(points)[2]
-        angle[top : top + height, left : left + width][window] = int(round(-turned)) % 180
+        window = (slice(top, top + height), slice(left, left + width))
+        keep[label] = float(np.median(rough[window][labels[window] == label])) < SMOOTH_M
+    return np.where(keep[labels], labels, 0).astype(np.int32)
+
+
+def facades_of(rgb: RgbImage, buildings: NDArray[np.int32]) -> RgbImage:
+    """Wall colours guessed from the top: of buildings greyer and a little darker, of all else (crowns) darker."""
+    smooth = cv2.GaussianBlur(rgb, (0, 0), 2).astype(np.float32)
+    near = cv2.dilate((buildings > 0).astype(np.uint8), np.ones((5, 5), np.uint8))
+    wall = np.where(near[:, :, None] > 0, 0.85 * (0.5 * smooth + 66.0), 0.62 * rgb.astype(np.float32))
+    return np.clip(wall, 0, 255).astype(np.uint8)
+
+
+def wall_angles(buildings: NDArray[np.int32]) -> ByteMap:
+    """Direction of each building's sides in degrees, grown over its edge; NO_ANGLE elsewhere."""
+    angle = np.full(buildings.shape, NO_ANGLE, dtype=np.uint8)
+    for label, window in enumerate(find_objects(buildings), start=1):
+        if window is None:
+            continue
+        mask = buildings[window] == label
+        turned = cv2.minAreaRect(cv2.findNonZero(mask.astype(np.uint8)))[2]
+        angle[window][mask] = round(-turned) % 180
     # 255 is "none", so an erosion (minimum) grows the known directions outwards.
     grown: ByteMap = cv2.erode(angle, np.ones((5, 5), np.uint8))
     return np.where(angle == NO_ANGLE, grown, angle)

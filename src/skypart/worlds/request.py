@@ -1,7 +1,7 @@
 """What a data set is made from: the options of `skypart world make` in one record."""
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from skypart.errors import SkyPartError
 from skypart.worlds.look import Strengths
@@ -29,9 +29,10 @@ class Request:
     spacing: float = 0.0
     regions: int = 0
     maps: bool = True
-    strengths: Strengths = Strengths()
+    strengths: Strengths = field(default_factory=Strengths)
 
     def __post_init__(self) -> None:
+        """Refuse what cannot be made."""
         if self.locations < 2:
             raise SkyPartError("--locations must be at least 2")
         if not 32 <= self.image_size <= 4096:

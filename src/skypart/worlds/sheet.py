@@ -42,4 +42,5 @@ def write_sheet(root: Path, out: Path, rows: int = 8, start: int = 0, columns: i
 def _cell(path: Path, size: int) -> RgbImage:
     """A picture at the sheet's size with a thin white frame."""
     picture: RgbImage = cv2.resize(read_rgb(path), (size - 4, size - 4), interpolation=cv2.INTER_AREA)
-    return cv2.copyMakeBorder(picture, 2, 2, 2, 2, cv2.BORDER_CONSTANT, value=(255, 255, 255))
+    framed: RgbImage = cv2.copyMakeBorder(picture, 2, 2, 2, 2, cv2.BORDER_CONSTANT, value=(255, 255, 255))
+    return framed

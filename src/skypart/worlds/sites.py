@@ -19,14 +19,16 @@ def find_sites(world: World, spacing: float, tile: float, seed: list[int]) -> ND
     wobble = rng.uniform(-0.12, 0.12, grid.shape) * spacing * np.array([slack_x, slack_y])
     sites = grid + wobble
     kept = np.array([_valid_share(world, site, tile) >= MIN_VALID for site in sites], dtype=bool)
-    return sites[kept][rng.permutation(int(kept.sum()))]
+    chosen: NDArray[np.float64] = sites[kept][rng.permutation(int(kept.sum()))]
+    return chosen
 
 
 def _ticks(edge: float, spacing: float, tile: float) -> NDArray[np.float64]:
     """Grid positions along one edge, at least half a tile from the rim, centred."""
     free = max(edge - 1.12 * tile, 0.0)
     count = int(free / spacing) + 1
-    return edge / 2 + (np.arange(count) - (count - 1) / 2) * spacing
+    ticks: NDArray[np.float64] = edge / 2 + (np.arange(count, dtype=np.float64) - (count - 1) / 2) * spacing
+    return ticks
 
 
 def _valid_share(world: World, site: NDArray[np.float64], tile: float) -> float:
