@@ -3,7 +3,7 @@
 import os
 import uuid
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from skypart.errors import SkyPartError
@@ -29,7 +29,8 @@ def atomic_path(path: str | os.PathLike[str]) -> Iterator[Path]:
             f"cannot write {target}: {error.strerror or error}; free the disk or choose another place"
         ) from error
     finally:
-        temporary.unlink(missing_ok=True)
+        with suppress(OSError):  # the folder itself may be what failed
+            temporary.unlink(missing_ok=True)
 
 
 def write_text(path: str | os.PathLike[str], text: str) -> None:

@@ -1,6 +1,6 @@
 """One look for all progress bars."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Generator, Iterable
 from typing import TypeVar
 
 from rich.console import Console
@@ -44,7 +44,10 @@ def progress_bar() -> Progress:
     )
 
 
-def track(items: Iterable[T], description: str, total: int | None = None) -> Iterator[T]:
-    """Iterate over `items` under a progress bar of `total` steps (default: their number)."""
+def track(items: Iterable[T], description: str, total: int | None = None) -> Generator[T, None, None]:
+    """Iterate over `items` under a progress bar of `total` steps (default: their number).
+
+    Where the work can fail, wrap it in `contextlib.closing`, so that the bar ends before the error is told.
+    """
     with progress_bar() as bar:
         yield from bar.track(items, total=total, description=description)

@@ -2,6 +2,7 @@
 
 import io
 import os
+import struct
 import warnings
 from collections.abc import Sequence
 from pathlib import Path
@@ -9,7 +10,7 @@ from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
-from PIL import Image, ImageOps, UnidentifiedImageError
+from PIL import Image, UnidentifiedImageError
 
 from skypart.errors import SkyPartError
 
@@ -21,6 +22,17 @@ ImageLike: TypeAlias = str | os.PathLike[str] | Image.Image | NDArray[np.generic
 FORMATS = ("JPEG", "PNG", "TIFF", "WEBP", "BMP", "GIF", "PPM", "JPEG2000")
 MAX_PIXELS = 200_000_000
 IMAGE_SUFFIXES = frozenset({".jpg", ".jpeg", ".png", ".tif", ".tiff", ".webp", ".bmp", ".jp2"})
+
+# EXIF orientation: how the stored pixels must be turned.
+_TURNS = {
+    2: Image.Transpose.FLIP_LEFT_RIGHT,
+    3: Image.Transpose.ROTATE_180,
+    4: Image.Transpose.FLIP_TOP_BOTTOM,
+    5: Image.Transpose.TRANSPOSE,
+    6: Image.Transpose.ROTATE_270,
+    7: Image.Transpose.TRANSVERSE,
+    8: Image.Transpose.ROTATE_90,
+}
 
 # Our own limit below is checked from the header, before any pixel is decoded.
 Image.MAX_IMAGE_PIXELS = None
@@ -47,6 +59,11 @@ def open_image(source: str | os.PathLike[str] | io.BytesIO, max_pixels: int = MA
         ) from None
     except (OSError, ValueError, SyntaxError) as error:
         raise SkyPartError(f"{name}: the image header cannot be read ({error}); copy the file again") from error
+    if _misread(image):
+        raise SkyPartError(
+            f"{name}: uncompressed 16-bit TIFF in separate planes is not read; "
+            "convert it with `gdal_translate -co INTERLEAVE=PIXEL`"
+        )
     width, height = image.size
     if width * height > max_pixels:
         raise SkyPartError(
@@ -54,6 +71,14 @@ def open_image(source: str | os.PathLike[str] | io.BytesIO, max_pixels: int = MA
             "scale it down, or index it as a map with georeference"
         )
     return image
+
+
+def _misread(image: Image.Image) -> bool:
+    """Whether Pillow would take the two bytes of a sample for two pixels, without a word."""
+    tags = getattr(image, "tag_v2", {})
+    planes = image.format == "TIFF" and tags.get(284) == 2 and max(tags.get(258, (8,))) > 8
+    tiles = getattr(image, "tile", [])
+    return planes and len(image.getbands()) > 1 and bool(tiles) and tiles[0].codec_name == "raw"
 
 
 def to_rgb(image: Image.Image, name: str = "image") -> RgbImage:
@@ -65,16 +90,27 @@ def to_rgb(image: Image.Image, name: str = "image") -> RgbImage:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            upright = ImageOps.exif_transpose(image)
-            upright.load()
-    except (OSError, ValueError, SyntaxError, EOFError, IndexError) as error:
+            image.load()
+    except (OSError, ValueError, SyntaxError, EOFError, LookupError, TypeError, struct.error) as error:
         raise SkyPartError(f"{name}: the image data is damaged or cut short ({error}); copy the file again") from error
+    upright = _turned(image)
     if upright.mode.startswith(("I", "F")):
         return np.repeat(_wide_to_byte(np.asarray(upright), upright.mode)[:, :, None], 3, axis=2)
     if upright.mode in ("RGBA", "LA", "PA") or "transparency" in upright.info:
         layered = upright.convert("RGBA")
         upright = Image.alpha_composite(Image.new("RGBA", layered.size, (0, 0, 0, 255)), layered)
     return np.asarray(upright.convert("RGB"))
+
+
+def _turned(image: Image.Image) -> Image.Image:
+    """A decoded image turned upright by its EXIF; where that is damaged, as the pixels are stored."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            orientation = image.getexif().get(0x0112)
+    except Exception:  # whatever Pillow meets in a damaged header, the pixels are good
+        return image
+    return image.transpose(_TURNS[orientation]) if orientation in _TURNS else image
 
 
 def read_rgb(source: ImageLike | io.BytesIO, max_pixels: int = MAX_PIXELS) -> RgbImage:
@@ -115,12 +151,14 @@ def array_to_rgb(array: NDArray[np.generic]) -> RgbImage:
 def _wide_to_byte(values: NDArray[np.generic], mode: str) -> NDArray[np.uint8]:
     """Reduce a 16-bit, 32-bit or float grey image to uint8."""
     wide = values.astype(np.float64)
-    if mode.startswith("I;16") or (wide.min() >= 0 and 255 < wide.max() <= 65535):
+    if mode.startswith("I;16") or (mode != "F" and wide.min() >= 0 and 255 < wide.max() <= 65535):
         return np.round(wide / 257.0).astype(np.uint8)
     if wide.min() >= 0 and wide.max() <= 255 and mode != "F":
         return np.round(wide).astype(np.uint8)
-    low, high = float(np.nanmin(wide)), float(np.nanmax(wide))
-    return np.round(np.nan_to_num((wide - low) / max(high - low, 1e-12)) * 255.0).astype(np.uint8)
+    known = wide[np.isfinite(wide)]
+    low, high = (float(known.min()), float(known.max())) if known.size else (0.0, 1.0)
+    stretched = (np.nan_to_num(wide, nan=low, posinf=high, neginf=low) - low) / max(high - low, 1e-12)
+    return np.round(stretched * 255.0).astype(np.uint8)
 
 
 def list_photos(sources: Sequence[Path]) -> list[Path]:

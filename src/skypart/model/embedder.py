@@ -3,6 +3,7 @@
 import hashlib
 import json
 from collections.abc import Iterator, Sequence
+from contextlib import closing
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from importlib.resources import files
@@ -155,10 +156,8 @@ def embed_files(embedder: Embedder, sources: Sequence[Path], output: Path, batch
         raise SkyPartError(f"batch_size={batch_size} must be at least 1")
     if output.suffix != ".npz":
         raise SkyPartError(f"{output}: embeddings are written as .npz; rename the output")
-    blocks = [
-        embedder.embed(photos[start : start + batch_size], batch_size)
-        for start in track(range(0, len(photos), batch_size), "embedding")
-    ]
+    with closing(track(range(0, len(photos), batch_size), "embedding")) as starts:
+        blocks = [embedder.embed(photos[start : start + batch_size], batch_size) for start in starts]
     with atomic_path(output) as temporary:
         np.savez(temporary, paths=[str(p) for p in photos], embeddings=np.concatenate(blocks), model=embedder.digest)
     return len(photos)

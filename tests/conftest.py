@@ -1,0 +1,37 @@
+"""Fixtures that several folders use."""
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from skypart.model import SkyPart, VisionTransformer
+from tests.model.builders import TINY_HEAD, TINY_VIT, scramble
+
+
+@pytest.fixture
+def shared() -> Path:
+    """The developers' shared folder beside the repository, where there is one."""
+    folder = Path(__file__).resolve().parents[2] / "shared"
+    if not folder.is_dir():
+        pytest.skip(f"no {folder}")
+    return folder
+
+
+@pytest.fixture
+def shared_weights(shared: Path) -> Path:
+    """A real ViT-S/14, a descendant of DINOv2-S."""
+    file = shared / "weights" / "dinov2_vits14_descendant.safetensors"
+    if not file.is_file():
+        pytest.skip(f"no {file}")
+    return file
+
+
+@pytest.fixture
+def tiny_model() -> SkyPart:
+    """A small SkyPart with every parameter drawn from one seed, in evaluation mode; input 56 px, patch 14."""
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        model = SkyPart(VisionTransformer(TINY_VIT), TINY_HEAD)
+    scramble(model, 1)
+    return model.eval()

@@ -1,0 +1,147 @@
+"""Where weights are looked for: paths, weights folders, and the hub at a pinned revision (never contacted here)."""
+
+import json
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import huggingface_hub
+import pytest
+import torch
+import transformers
+from huggingface_hub.errors import LocalEntryNotFoundError, OfflineModeIsEnabled, RemoteEntryNotFoundError
+from safetensors.torch import save_file
+
+from skypart.errors import SkyPartError
+from skypart.model import VisionTransformer, load_backbone
+from skypart.model.sources import BACKBONES, resolve, weights_folders
+from tests.model.builders import TINY_VIT, scrambled_vit
+
+
+class FakeHub:
+    """Stands for hf_hub_download: files of a local folder, and a record of what was asked for."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.asked: list[tuple[str, str, str | None]] = []
+
+    def __call__(self, repo_id: str, filename: str, *, revision: str | None = None) -> str:
+        self.asked.append((repo_id, filename, revision))
+        if not (self.folder / filename).is_file():
+            answer: Any = SimpleNamespace(headers={}, request=None)
+            raise RemoteEntryNotFoundError(f"no {filename}", response=answer)
+        return str(self.folder / filename)
+
+
+@pytest.fixture
+def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeHub:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.delenv("SKYPART_WEIGHTS", raising=False)
+    config = transformers.Dinov2Config(
+        hidden_size=32, num_hidden_layers=2, num_attention_heads=2, mlp_ratio=2, image_size=56, patch_size=14
+    )
+    transformers.Dinov2Model(config).save_pretrained(tmp_path / "hub")
+    fake = FakeHub(tmp_path / "hub")
+    monkeypatch.setattr(huggingface_hub, "hf_hub_download", fake)
+    return fake
+
+
+@pytest.mark.parametrize("name", [name for name, published in BACKBONES.items() if published.repository])
+def test_published_names_are_fetched_at_their_pinned_revision(name: str, hub: FakeHub) -> None:
+    published = BACKBONES[name]
+    assert published.revision is not None and len(published.revision) == 40
+    vit = load_backbone(name)
+    assert isinstance(vit, VisionTransformer)
+    assert vit.config.heads == 2, "comes from config.json: 32 channels alone would mean one head"
+    assert {(repo, revision) for repo, _, revision in hub.asked} == {(published.repository, published.revision)}
+
+
+def test_revisions_can_be_given_either_way(hub: FakeHub) -> None:
+    resolve("someone/model@abc123")
+    resolve("someone/model", revision="def456")
+    resolve("someone/model")
+    resolve("dinov2_vits14", revision="main")
+    assert [revision for _, file, revision in hub.asked if file == "config.json"] == ["abc123", "def456", None, "main"]
+
+
+def test_repositories_with_only_a_bin_file(hub: FakeHub) -> None:
+    (hub.folder / "model.safetensors").unlink()
+    torch.save(scrambled_vit(TINY_VIT).state_dict(), hub.folder / "pytorch_model.bin")
+    assert resolve("someone/model").file.name == "pytorch_model.bin"
+    (hub.folder / "config.json").unlink()
+    assert resolve("someone/model").config is None
+
+
+@pytest.mark.parametrize("error", [LocalEntryNotFoundError("offline"), OfflineModeIsEnabled("offline"), OSError("net")])
+def test_without_a_network_one_sentence_names_the_cure(
+    error: Exception, hub: FakeHub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def offline(*_: object, **__: object) -> str:
+        raise error
+
+    monkeypatch.setattr(huggingface_hub, "hf_hub_download", offline)
+    with pytest.raises(SkyPartError) as caught:
+        load_backbone("dinov2_vits14")
+    text = str(caught.value)
+    assert "facebook/dinov2-small@ed25f3a" in text
+    assert "connect to the network once, or download the file elsewhere and pass its path" in text
+    assert "skypart/weights" in text
+    assert "\n" not in text
+
+
+def test_names_the_hub_cannot_have(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    with pytest.raises(SkyPartError, match="check the spelling"):
+        resolve("my folder/my model!")
+    with pytest.raises(SkyPartError, match=r"no weights called 'dinov2_vitt14'.*dinov2_vits14"):
+        resolve("dinov2_vitt14")
+    for path in ("runs/absent.safetensors", "runs/absent.bin", "a/b/c", "./absent"):
+        with pytest.raises(SkyPartError, match="no weights called"):
+            resolve(path)
+
+
+def test_weights_folders_are_searched_in_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    first, second, cache = tmp_path / "first", tmp_path / "second", tmp_path / "cache"
+    monkeypatch.setenv("SKYPART_WEIGHTS", f"{first}:{second}")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(cache))
+    assert weights_folders() == [first, second, cache / "skypart" / "weights"]
+    state = scrambled_vit(TINY_VIT).state_dict()
+    for folder in (second, cache / "skypart" / "weights"):
+        folder.mkdir(parents=True)
+        save_file(state, folder / "dinov2_vits14.safetensors")
+    (second / "dinov2_vits14.json").write_text("{}")
+    (second / "dinov2_vits14.safetensors.part").write_text("")
+    assert resolve("dinov2_vits14").file == second / "dinov2_vits14.safetensors"
+    first.mkdir()
+    (first / "dinov2_vits14").mkdir()
+    save_file(state, first / "dinov2_vits14" / "model.safetensors")
+    assert resolve("dinov2_vits14").file == first / "dinov2_vits14" / "model.safetensors"
+
+
+def test_what_is_not_on_the_hub_says_where_to_get_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.delenv("SKYPART_WEIGHTS", raising=False)
+    for name in ("ibot_vits16", "mocov3_vits16"):
+        with pytest.raises(SkyPartError, match=rf"not on the hub: get .* repository.*as {name}.pth"):
+            resolve(name)
+
+
+def test_folders(tmp_path: Path) -> None:
+    with pytest.raises(SkyPartError, match=r"holds neither model.safetensors nor pytorch_model.bin"):
+        resolve(str(tmp_path))
+    save_file(scrambled_vit(TINY_VIT).state_dict(), tmp_path / "model.safetensors")
+    assert resolve(str(tmp_path)).config is None
+    (tmp_path / "config.json").write_text(json.dumps({"num_attention_heads": 2, "layer_norm_eps": 1e-6}))
+    vit = load_backbone(str(tmp_path))
+    assert isinstance(vit, VisionTransformer) and vit.config == TINY_VIT
+    for broken in ("{", "[1]"):
+        (tmp_path / "config.json").write_text(broken)
+        with pytest.raises(SkyPartError, match=r"config.json: .*download it again"):
+            resolve(str(tmp_path))
+
+
+def test_the_position_mode_can_be_chosen(tmp_path: Path) -> None:
+    save_file(scrambled_vit(TINY_VIT).state_dict(), tmp_path / "model.safetensors")
+    for mode in ("original", "huggingface"):
+        vit = load_backbone(str(tmp_path / "model.safetensors"), position_mode=mode)
+        assert isinstance(vit, VisionTransformer) and vit.config.position_mode == mode

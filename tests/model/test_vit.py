@@ -1,0 +1,121 @@
+"""Our ViT against `transformers`, weights carried over through files in every form."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import transformers
+from safetensors.torch import save_file
+from torch import Tensor
+
+from skypart.errors import SkyPartError
+from skypart.model import VisionTransformer, ViTConfig, load_backbone
+from skypart.model.checkpoints import infer_config
+from tests.model.builders import TINY_VIT, pictures, scramble, scrambled_vit
+
+COMMON: dict[str, Any] = {"hidden_size": 128, "num_hidden_layers": 3, "num_attention_heads": 2}
+ORACLES = ("dinov2", "dinov2_with_registers", "vit")
+
+
+def make_oracle(kind: str) -> Any:
+    """A small model of `transformers` with random weights; native grid 4 x 4."""
+    if kind == "dinov2":
+        config = transformers.Dinov2Config(**COMMON, mlp_ratio=2, image_size=56, patch_size=14)
+        model = transformers.Dinov2Model(config)
+    elif kind == "dinov2_with_registers":
+        config = transformers.Dinov2WithRegistersConfig(
+            **COMMON, mlp_ratio=2, image_size=56, patch_size=14, num_register_tokens=3
+        )
+        model = transformers.Dinov2WithRegistersModel(config)
+    else:
+        # DINO v1's own config.json has the epsilon of ViT's defaults, which no tensor shows; made larger to matter.
+        config = transformers.ViTConfig(
+            **COMMON, intermediate_size=256, image_size=64, patch_size=16, layer_norm_eps=1e-2
+        )
+        model = transformers.ViTModel(config)
+    scramble(model, 5)
+    return model.eval()
+
+
+def oracle_tokens(model: Any, images: Tensor) -> list[Tensor]:
+    """Normed tokens (batch, tokens, dim) after each block."""
+    extra = {"interpolate_pos_encoding": True} if model.config.model_type == "vit" else {}
+    with torch.no_grad():
+        output = model(pixel_values=images, output_hidden_states=True, **extra)
+        return [model.layernorm(state) for state in output.hidden_states[1:]]
+
+
+@pytest.mark.parametrize("kind", ORACLES)
+@pytest.mark.parametrize("form", ["folder", "safetensors", "bin"])
+def test_every_tap_equals_transformers(kind: str, form: str, tmp_path: Path) -> None:
+    oracle = make_oracle(kind)
+    oracle.save_pretrained(tmp_path / "folder")
+    name = tmp_path / "folder"
+    if form != "folder":
+        (tmp_path / "folder" / "model.safetensors").unlink()
+        name = tmp_path / "folder" / ("model.safetensors" if form == "safetensors" else "pytorch_model.bin")
+        tensors = {key: value.contiguous() for key, value in oracle.state_dict().items()}
+        if form == "safetensors":
+            save_file(tensors, name)
+        else:
+            torch.save(tensors, name)
+    # config.json is beside the weights: naming the folder keeps the epsilon.
+    vit = load_backbone(str(tmp_path / "folder"))
+    assert isinstance(vit, VisionTransformer)
+    vit.eval()
+    assert vit.config.position_mode == "huggingface"
+    assert vit.config.eps == oracle.config.layer_norm_eps
+    assert vit.config.heads == 2
+    patch, registers = vit.config.patch, vit.config.registers
+    assert registers == (3 if kind == "dinov2_with_registers" else 0)
+    for rows, columns in [(4, 4), (2, 8), (7, 3), (9, 9), (1, 1)]:
+        images = pictures(2, rows * patch, columns * patch, seed=rows)
+        expected = oracle_tokens(oracle, images)
+        with torch.no_grad():
+            found = vit(images, taps=(3, 1, 2))
+        for tap, tokens in zip((3, 1, 2), found, strict=True):
+            assert tokens.grid == (rows, columns)
+            torch.testing.assert_close(tokens.cls, expected[tap - 1][:, 0], atol=1e-5, rtol=1e-5)
+            torch.testing.assert_close(tokens.patches, expected[tap - 1][:, 1 + registers :], atol=1e-5, rtol=1e-5)
+    if form != "folder" and kind != "vit":
+        alone = load_backbone(str(name))
+        with torch.no_grad():
+            torch.testing.assert_close(alone.eval()(images)[0].patches, found[0].patches, atol=1e-6, rtol=0)
+
+
+def test_a_tap_computes_nothing_beyond_itself() -> None:
+    vit = scrambled_vit(TINY_VIT)
+    calls: list[int] = []
+    for index, block in enumerate(vit.blocks):
+        block.register_forward_hook(lambda *_, index=index: calls.append(index))
+    vit(pictures(1, 56, 56), taps=(2, 1))
+    assert calls == [0, 1]
+
+
+@pytest.mark.parametrize("taps", [(), (0,), (4,), (1, -1)])
+def test_taps_outside_the_depth_are_refused(taps: tuple[int, ...]) -> None:
+    with pytest.raises(SkyPartError, match="between 1 and 3"):
+        scrambled_vit(TINY_VIT)(pictures(1, 56, 56), taps=taps)
+
+
+def test_a_size_the_patch_does_not_divide_is_refused_with_the_next_one() -> None:
+    with pytest.raises(SkyPartError, match=r"60 x 100 pixels.*patch of 14; use 56 x 98"):
+        scrambled_vit(TINY_VIT)(pictures(1, 60, 100))
+
+
+SIZES = {
+    "S/14": ViTConfig(depth=1),
+    "B/14": ViTConfig(dim=768, heads=12, hidden=3072, depth=1),
+    "B/14 registers": ViTConfig(dim=768, heads=12, hidden=3072, depth=2, registers=4),
+    "S/16": ViTConfig(patch=16, grid=(14, 14), layer_scale=False, depth=1),
+    "no qkv bias": ViTConfig(depth=1, qkv_bias=False),
+}
+
+
+@pytest.mark.parametrize("name", SIZES)
+def test_the_shape_is_read_off_real_sized_tensors(name: str) -> None:
+    with torch.device("meta"):
+        shapes = VisionTransformer(SIZES[name]).state_dict()
+    state = {key: torch.zeros(value.shape) for key, value in shapes.items()}
+    assert infer_config(state, name) == SIZES[name]

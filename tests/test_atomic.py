@@ -1,0 +1,86 @@
+"""Files appear whole or not at all."""
+
+import errno
+import os
+from pathlib import Path
+
+import pytest
+
+from skypart.atomic import atomic_path, write_text
+from skypart.errors import SkyPartError
+
+
+def test_writes_and_replaces(tmp_path: Path) -> None:
+    target = tmp_path / "new" / "folder" / "note.txt"
+    write_text(target, "one é")
+    write_text(target, "two")
+    assert target.read_text(encoding="utf-8") == "two"
+    assert list(target.parent.iterdir()) == [target]
+
+
+def test_the_temporary_lies_beside_with_the_same_suffix(tmp_path: Path) -> None:
+    with atomic_path(tmp_path / "data.tar.npz") as temporary:
+        assert temporary.parent == tmp_path
+        assert temporary.suffix == ".npz"
+        assert temporary.name.startswith(".")
+        temporary.write_bytes(b"x")
+        assert not (tmp_path / "data.tar.npz").exists()
+    assert (tmp_path / "data.tar.npz").read_bytes() == b"x"
+
+
+@pytest.mark.parametrize("error", [RuntimeError("broken"), KeyboardInterrupt(), SkyPartError("bad photo")])
+def test_an_error_inside_leaves_the_old_file(error: BaseException, tmp_path: Path) -> None:
+    target = tmp_path / "note.txt"
+    write_text(target, "old")
+
+    def fail() -> None:
+        with atomic_path(target) as temporary:
+            temporary.write_text("half")
+            raise error
+
+    with pytest.raises(type(error)):
+        fail()
+    assert target.read_text() == "old"
+    assert list(tmp_path.iterdir()) == [target]
+
+
+@pytest.mark.parametrize("step", ["write", "fsync", "rename"])
+def test_a_full_disk_is_told_and_leaves_the_old_file(
+    step: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    target = tmp_path / "note.txt"
+    write_text(target, "old")
+
+    def full(*_: object, **__: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    if step == "fsync":
+        monkeypatch.setattr(os, "fsync", full)
+    elif step == "rename":
+        monkeypatch.setattr(Path, "replace", full)
+
+    def write() -> None:
+        with atomic_path(target) as temporary:
+            temporary.write_text("half")
+            if step == "write":
+                full()
+
+    with pytest.raises(SkyPartError, match=rf"cannot write {target}: No space left.*free the disk"):
+        write()
+    monkeypatch.undo()
+    assert target.read_text() == "old"
+    assert list(tmp_path.iterdir()) == [target]
+
+
+def test_places_that_cannot_be_written(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("x")
+    (tmp_path / "folder").mkdir()
+    for target in (tmp_path / "file" / "inside.txt", tmp_path / "folder"):
+        with pytest.raises(SkyPartError, match=f"cannot write {target}"):
+            write_text(target, "text")
+    assert sorted(p.name for p in tmp_path.rglob("*")) == ["file", "folder"]
+
+
+def test_forgetting_to_write_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(SkyPartError, match="cannot write"), atomic_path(tmp_path / "a.txt"):
+        pass

@@ -1,0 +1,191 @@
+"""The verbs new, embed, parts, info and doctor, in this process and, where marked slow, as real commands."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+from safetensors.torch import save_file
+
+import skypart
+from skypart.cli import main
+from skypart.images.preprocess import Preprocessing
+from skypart.model import SkyPart, load_model, save_model
+from tests.images.test_decode import png_bomb
+from tests.model.builders import TINY_VIT, scrambled_vit, write_scene
+
+Run = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
+    """Call `skypart ARGUMENTS` here; exit code, standard output, standard error."""
+
+    def call(*arguments: object) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["skypart", *map(str, arguments)])
+        capsys.readouterr()
+        code: object = 0
+        try:
+            main()
+        except SystemExit as ended:
+            code = ended.code
+        captured = capsys.readouterr()
+        return code if isinstance(code, int) else int(code is not None), captured.out, captured.err
+
+    return call
+
+
+@pytest.fixture
+def model(tiny_model: SkyPart, tmp_path: Path) -> Path:
+    tiny_model.preprocessing = Preprocessing(size=56)
+    tiny_model.recipe = {"epochs": 3}
+    tiny_model.provenance = {"training": "none", "training_only_parameters": {"proxies": 70}}
+    save_model(tiny_model, tmp_path / "model.safetensors")
+    return tmp_path / "model.safetensors"
+
+
+def bad_photo(kind: str, folder: Path) -> Path:
+    photo = folder / f"{kind}.jpg"
+    if kind == "text":
+        photo.write_text("no photo at all")
+    elif kind == "empty":
+        photo.touch()
+    elif kind == "truncated":
+        write_scene(photo)
+        photo.write_bytes(photo.read_bytes()[:700])
+    elif kind == "bomb":
+        photo.write_bytes(png_bomb())
+    return photo
+
+
+BAD = ("text", "empty", "truncated", "bomb", "missing")
+
+
+@pytest.mark.parametrize("kind", BAD)
+@pytest.mark.parametrize("verb", ["embed", "parts"])
+def test_bad_photos_end_in_one_line(verb: str, kind: str, run: Run, model: Path, tmp_path: Path) -> None:
+    output = tmp_path / "out" / ("out.npz" if verb == "embed" else "out.png")
+    photo = bad_photo(kind, tmp_path)
+    good = [write_scene(tmp_path / "good.png")] if verb == "embed" else []
+    code, _, err = run(verb, *good, photo, "-o", output, "--model", model)
+    assert code == 2
+    said = [line for line in err.splitlines() if line.startswith("skypart: ")]
+    assert len(said) == 1 and photo.name in said[0]
+    assert err.splitlines()[-1] == said[0], "the progress bar ends before"
+    assert "Traceback" not in err
+    assert not output.exists() and (not output.parent.exists() or not list(output.parent.iterdir()))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["text", "truncated", "bomb", "checkpoint"])
+def test_bad_input_to_the_real_command(kind: str, model: Path, tmp_path: Path) -> None:
+    photo = write_scene(tmp_path / "good.png") if kind == "checkpoint" else bad_photo(kind, tmp_path)
+    named = photo
+    if kind == "checkpoint":
+        named = model = tmp_path / "vit.safetensors"
+        save_file(scrambled_vit(TINY_VIT).state_dict(), model)
+    command = [sys.executable, "-m", "skypart.cli", "parts", str(photo), "-o", str(tmp_path / "out.png")]
+    done = subprocess.run([*command, "--model", str(model)], capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert done.stdout == ""
+    assert len(done.stderr.splitlines()) == 1, done.stderr
+    assert done.stderr.startswith(f"skypart: {named}: ")
+    assert not (tmp_path / "out.png").exists()
+
+
+def test_embed_writes_paths_and_vectors(run: Run, model: Path, tmp_path: Path) -> None:
+    photos = [write_scene(tmp_path / f"{i}.jpg", seed=i) for i in range(3)]
+    code, out, _ = run("embed", *photos, "-o", tmp_path / "out.npz", "--model", model, "--batch-size", 2)
+    assert code == 0 and "3 embeddings" in out
+    with np.load(tmp_path / "out.npz") as stored:
+        assert set(stored.files) == {"paths", "embeddings", "model"}
+        assert stored["paths"].tolist() == list(map(str, photos))
+        assert stored["embeddings"].dtype == np.float32
+        np.testing.assert_allclose(stored["embeddings"], skypart.load(model).embed(photos), atol=1e-5)
+
+
+def test_parts_draws_a_picture(run: Run, model: Path, tmp_path: Path) -> None:
+    photo = write_scene(tmp_path / "meadow.jpg")
+    code, out, _ = run("parts", photo, "-o", tmp_path / "parts.png", "--model", model, "--size", 112)
+    assert code == 0 and "parts.png" in out
+    with Image.open(tmp_path / "parts.png") as drawn:
+        assert drawn.size == (1272, 570)
+        assert len(drawn.getcolors(10**6) or []) > 1000
+    code, _, err = run("parts", photo, "-o", tmp_path / "parts.xyz", "--model", model)
+    assert code == 2 and "use .png" in err
+
+
+def test_info_in_words_and_json(run: Run, model: Path) -> None:
+    code, out, _ = run("info", model, "--json")
+    assert code == 0
+    told = json.loads(out)
+    deployed = sum(p.numel() for p in load_model(model).parameters())
+    assert told["deployed_parameters"] == deployed == sum(told["parameters"].values())
+    assert told["training_only_parameters"] == {"proxies": 70}
+    assert told["recipe"] == {"epochs": 3}
+    assert told["provenance"]["training"] == "none"
+    assert told["input_size"] == 56
+    assert len(told["giga_operations"]) == 5
+    code, out, _ = run("info", model, "--size", 112)
+    assert code == 0
+    for word in (
+        "deployed",
+        f"{deployed:,}",
+        "training only: proxies",
+        "without attention products",
+        "2 images",
+        "112",
+    ):
+        assert word in out, word
+    code, _, err = run("info", model, "--size", 100)
+    assert code == 2 and "not divisible by the patch of 14" in err
+
+
+def test_new_puts_a_head_on_a_backbone(run: Run, tmp_path: Path) -> None:
+    save_file(scrambled_vit(TINY_VIT).state_dict(), tmp_path / "vit.safetensors")
+    code, out, _ = run("new", tmp_path / "vit.safetensors", "-o", tmp_path / "new.safetensors", "--size", 70)
+    assert code == 0 and "untrained" in out
+    made = load_model(tmp_path / "new.safetensors")
+    assert made.preprocessing.size == 70
+    assert made.provenance["backbone"] == str(tmp_path / "vit.safetensors")
+    code, _, err = run("new", tmp_path / "vit.safetensors", "-o", tmp_path / "odd.safetensors", "--size", 71)
+    assert code == 2 and "71 is not divisible by the patch of 14; use 70" in err
+    assert not (tmp_path / "odd.safetensors").exists()
+
+
+@pytest.mark.parametrize("options", [["--size", "57"], ["--batch-size", "0"], ["--device", "nonsense"]])
+def test_bad_options_end_in_one_line(options: list[str], run: Run, model: Path, tmp_path: Path) -> None:
+    photo = write_scene(tmp_path / "a.jpg")
+    code, _, err = run("embed", photo, "-o", tmp_path / "out.npz", "--model", model, *options)
+    assert code == 2 and err.startswith("skypart: ") and len(err.splitlines()) == 1
+    assert not (tmp_path / "out.npz").exists()
+
+
+def test_doctor_lists_what_is_here_and_what_is_missing(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    weights = tmp_path / "weights"
+    weights.mkdir()
+    save_file(scrambled_vit(TINY_VIT).state_dict(), weights / "dino_vits16.safetensors")
+    monkeypatch.setenv("SKYPART_WEIGHTS", str(weights))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setenv("COLUMNS", "600")
+    code, out, _ = run("doctor")
+    assert code == 0
+    for word in ("torch", "2.13", "cores", "accelerators", "weights folder", "(1 files)", "(absent)", "mocov3_vits16"):
+        assert word in out, word
+    rows = {line.split("│")[1].strip(): line for line in out.splitlines() if line.count("│") == 4}
+    assert "dino_vits16.safetensors" in rows["dino_vits16"]
+    assert "not on this disk" in rows["ibot_vits16"]
+    assert "bytedance/ibot" in rows["ibot_vits16"]
+
+
+def test_version_and_help_need_no_torch() -> None:
+    script = "import sys; sys.argv = ['skypart', '--version']\nfrom skypart.cli import main\ntry:\n    main()\n"
+    script += "finally:\n    assert 'torch' not in sys.modules\n"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout == f"skypart {skypart.__version__}\n"
