@@ -35,6 +35,16 @@ def doctor() -> None:
 
 
 @app.command()
+def demo(
+    output: Annotated[Path, typer.Option("-o", "--output", help="Folder for what the demo makes.")] = Path("demo-out"),
+) -> None:
+    """Render a tiny world, learn its places, rank them and draw their parts."""
+    from skypart.demo import run_demo
+
+    run_demo(output)
+
+
+@app.command()
 def new(
     backbone: Annotated[str, typer.Argument(help="Published name, hub OWNER/NAME, folder or file of a ViT.")],
     output: Annotated[Path, typer.Option("-o", "--output", help="Model file to write (.safetensors).")],
@@ -104,6 +114,56 @@ def train(
     from skypart.training.run import train_recipe
 
     typer.echo(train_recipe(recipe, overrides or [], overfit))
+
+
+@app.command()
+def evaluate(
+    model: Annotated[str, typer.Argument(help="Model file, hub name, or default.")],
+    data: Annotated[Path, typer.Argument(help="Folder of the data set; its kind is recognised.")],
+    output: Annotated[Path | None, typer.Option("-o", "--output", help="Folder for tables and figures.")] = None,
+    gallery: Annotated[str, typer.Option(help="full, or masked as some peers do.")] = "full",
+    flip: Annotated[bool, typer.Option("--flip", help="Add the mirrored image's features, as some peers do.")] = False,
+    figures: Annotated[bool, typer.Option("--figures", help="Draw retrieval sheets, histogram, error map.")] = False,
+    weather: Annotated[str | None, typer.Option(help="Weather profile: paper or weatherprompt.")] = None,
+    severity: Annotated[str | None, typer.Option(help="With --weather: points of a curve, such as 0.25,0.5,1.")] = None,
+    seed: Annotated[int, typer.Option(help="Seed of the weather.")] = 0,
+    size: Annotated[int | None, typer.Option(help="Input size in pixels, if not the model's own.")] = None,
+    readout: Annotated[str | None, typer.Option(help="Ablation of the same weights: cls, part, no_graph.")] = None,
+    batch_size: Annotated[int, typer.Option(help="Images a forward pass.")] = 16,
+    cache: Annotated[Path | None, typer.Option(help="Folder of cached embeddings.")] = None,
+    device: Annotated[str, typer.Option(help="cpu, cuda, cuda:1, mps.")] = "cpu",
+) -> None:
+    """Run a data set's whole protocol, in clear or in ten weathers; stop and start again at will."""
+    from skypart.evaluation.run import EvaluateOptions, evaluate_files
+
+    options = EvaluateOptions(output, gallery, flip, figures, weather, severity, seed, size, readout, batch_size, cache, device)
+    evaluate_files(model, data, options)
+
+
+@app.command()
+def weather(
+    source: Annotated[Path, typer.Argument(help="A photo, or a folder of photos.")],
+    out: Annotated[Path | None, typer.Argument(help="Folder to write to, when SOURCE is a folder.")] = None,
+    sheet: Annotated[Path | None, typer.Option("-o", "--output", help="Contact sheet of a photo.")] = None,
+    condition: Annotated[str | None, typer.Option(help="One of the ten conditions, for a folder.")] = None,
+    profile: Annotated[str, typer.Option(help="paper or weatherprompt, for a folder.")] = "paper",
+    seed: Annotated[int, typer.Option(help="Another seed gives other draws.")] = 0,
+    severity: Annotated[float | None, typer.Option(help="0 to 1 instead of the profile's parameters.")] = None,
+) -> None:
+    """Put a photo under all ten conditions (-o sheet.png), or a folder under one (OUT --condition NAME)."""
+    from skypart.images.weather.folder import corrupt_folder
+    from skypart.images.weather.sheet import save_contact_sheet
+
+    if source.is_dir():
+        if out is None or condition is None:
+            raise SkyPartError(f"{source}: a folder needs a target folder and --condition, see skypart weather --help")
+        done = corrupt_folder(source, out, condition, profile, seed, severity)
+        typer.echo(f"{out}: {done.written} images written, {done.skipped} stood there already")
+        return
+    if sheet is None:
+        raise SkyPartError(f"{source}: a photo needs -o sheet.png for its contact sheet")
+    save_contact_sheet(source, sheet, seed)
+    typer.echo(f"{sheet}: {source.name} under ten conditions, both profiles")
 
 
 @data_app.command("check")

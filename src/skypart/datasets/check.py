@@ -11,7 +11,7 @@ from typing import Literal, TypeAlias
 
 from skypart.datasets import folders, university1652
 from skypart.datasets.consistency import inconsistencies
-from skypart.datasets.layout import Part, parts_of, place
+from skypart.datasets.layout import WORLD_FILE, Part, parts_of, place
 from skypart.datasets.recognise import KINDS, recognise
 from skypart.datasets.scan import is_image
 from skypart.errors import SkyPartError
@@ -19,8 +19,6 @@ from skypart.images.decode import open_image, read_rgb
 from skypart.progress import progress_bar
 
 Fault: TypeAlias = Literal["broken", "missing", "misplaced", "extra"]
-WORLD_FILE = "world.json"
-"""Stands in rendered data sets, beside the folder `maps` of the whole ground."""
 _CHUNK = 128
 _EXPECTED_FILES = frozenset({".txt", ".csv", ".md", ".json", ".html", ".yaml", ".yml", ".toml", ".py"})
 

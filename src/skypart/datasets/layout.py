@@ -6,6 +6,9 @@ from pathlib import Path
 
 from skypart.datasets import denseuav, folders, sues200, university1652
 
+WORLD_FILE = "world.json"
+"""Stands in rendered data sets, beside the folder `maps` of the whole ground."""
+
 
 @dataclass(frozen=True)
 class Part:
@@ -41,11 +44,7 @@ def parts_of(kind: str, root: Path) -> list[Part]:
     raw = sues200.raw_folders(root)
     if raw is None:
         return _fixed(
-            {
-                name.format(h=h): count
-                for h in sues200.ALTITUDES
-                for name, count in sues200.SPLIT_COUNTS.items()
-            }
+            {name.format(h=h): count for h in sues200.ALTITUDES for name, count in sues200.SPLIT_COUNTS.items()}
         )
     drone, satellite = raw
     images = sues200.LOCATIONS * sues200.IMAGES_PER_ALTITUDE

@@ -14,7 +14,7 @@ from skypart.evaluation.embedding import ImageEmbedder, ImageSource
 from skypart.evaluation.protocol import EvaluationResult, Protocol, check_splits, embed_dataset, evaluate
 from skypart.evaluation.report import detail_table, main_table, write_result
 from skypart.evaluation.scores import GalleryMode
-from skypart.evaluation.tables import to_rich
+from skypart.evaluation.tables import print_table, terminal
 from skypart.evaluation.weather import run_weather
 from skypart.model.fusion import Readout
 
@@ -103,9 +103,9 @@ def run_evaluation(
     vectors = embed_dataset(dataset, source, flip=flip)
     result = evaluate(dataset, vectors, protocol, model, embedder.digest)
     write_result(out, result)
-    console = console or Console()
-    console.print(to_rich(detail_table(result)))
-    console.print(to_rich(main_table(result)))
+    console = console or terminal()
+    print_table(console, detail_table(result))
+    print_table(console, main_table(result))
     if figures:
         from skypart.evaluation.figures import draw_figures
 

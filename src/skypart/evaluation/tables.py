@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
 
+from rich import box
+from rich.console import Console
 from rich.table import Table as RichTable
 
 QUOTED = "quoted"
@@ -55,16 +57,36 @@ def cell(row: Row, column: Column) -> str:
     return "--" if value is None else f"{value:.2f}"
 
 
-def to_rich(table: Table) -> RichTable:
-    """A table for the terminal; quoted rows are dim."""
-    shown = RichTable(title=table.caption, title_justify="left", title_style="", padding=(0, 1))
-    shown.add_column("method")
-    shown.add_column("origin")
-    for column in table.columns:
-        shown.add_column(f"{column.group}\n{column.name}" if column.group else column.name, justify="right")
-    for row in table.rows:
-        style = "" if row.source is None else "dim"
-        shown.add_row(row.method, row.origin, *(cell(row, column) for column in table.columns), style=style)
+def terminal() -> Console:
+    """Standard output; where it is no terminal, wide enough for every table."""
+    console = Console()
+    return console if console.is_terminal else Console(width=140)
+
+
+def print_table(console: Console, table: Table) -> None:
+    """Print for a terminal: one block a direction, the metrics of a group below each other, quoted rows dim."""
+    console.print(table.caption, highlight=False, style="bold")
+    for _, members in groupby(table.columns, key=lambda column: column.group[:3]):
+        console.print(_block(table, list(members)))
+
+
+def _block(table: Table, columns: Sequence[Column]) -> RichTable:
+    groups = [list(members) for _, members in groupby(columns, key=lambda column: column.group or column.name)]
+    if len(groups) == 1:  # a single group, such as DenseUAV's direction: its metrics side by side
+        groups = [[column] for column in columns]
+    shown = RichTable(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
+    shown.add_column("", no_wrap=True, max_width=30, overflow="ellipsis")
+    for members in groups:
+        names = [members[0].group, *(column.name for column in members)]
+        shown.add_column("\n".join(name for name in names if name), justify="right")
+    for quoted in (False, True):
+        rows = [row for row in table.rows if (row.source is not None) == quoted]
+        if quoted and rows:
+            shown.add_section()
+            shown.add_row("quoted from the paper:", style="italic")
+        for row in rows:
+            cells = ["\n".join(cell(row, column) for column in members) for members in groups]
+            shown.add_row(row.method, *cells, style="dim" if quoted else "bold")
     return shown
 
 

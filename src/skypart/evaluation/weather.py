@@ -10,10 +10,10 @@ from rich.console import Console
 
 from skypart.datasets.records import Dataset
 from skypart.evaluation.embedding import Corruption, ImageSource
-from skypart.evaluation.protocol import EvaluationResult, Protocol, embed_dataset, evaluate
+from skypart.evaluation.protocol import EvaluationResult, Protocol, dataset_title, embed_dataset, evaluate
 from skypart.evaluation.published import published_rows
 from skypart.evaluation.report import ARROWS, write_json, write_tables
-from skypart.evaluation.tables import Column, Row, Table, to_rich
+from skypart.evaluation.tables import Column, Row, Table, print_table, terminal
 from skypart.images.weather import CONDITIONS, LABELS, check_profile
 
 METRICS = ("R@1", "AP")
@@ -72,8 +72,8 @@ def run_weather(
     from skypart.evaluation.weather_figures import draw_weather_figures  # matplotlib: only when it is drawn with
 
     check_profile(protocol.weather or "")
-    console = console or Console()
-    result = WeatherResult(dataset.name, dataset.kind, model, source.embedder.digest, protocol, {})
+    console = console or terminal()
+    result = WeatherResult(dataset_title(dataset), dataset.kind, model, source.embedder.digest, protocol, {})
     for condition in CONDITIONS:
         result.conditions[condition] = _run(source, dataset, protocol, condition, None).headline
     for severity in severities:
@@ -84,7 +84,7 @@ def run_weather(
     for direction in result.directions:
         table = weather_table(result, direction)
         write_tables(out, f"weather-{direction}", table)
-        console.print(to_rich(table))
+        print_table(console, table)
     draw_weather_figures(out / "figures", result)
     console.print(
         f"{source.computed:,} images embedded, the rest came from the cache {source.cache.folder}", soft_wrap=True

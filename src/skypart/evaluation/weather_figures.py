@@ -8,31 +8,27 @@ import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.projections.polar import PolarAxes
 
-from skypart.atomic import atomic_path
+from skypart.evaluation.drawing import COLOURS, STYLE, save_figure
 from skypart.evaluation.report import ARROWS
 from skypart.evaluation.weather import WeatherResult
 from skypart.images.weather import CONDITIONS, LABELS
 
-# Okabe and Ito's colours, told apart by colour-blind readers.
-COLOURS = ("#E69F00", "#0072B2", "#009E73", "#CC79A7", "#D55E00", "#56B4E9", "#F0E442", "#666666", "#332288")
-
 
 def draw_weather_figures(folder: Path, result: WeatherResult) -> None:
     """Write weather-radar.png, weather-drop.png and, if severities were run, weather-severity.png."""
-    with mpl.rc_context({"font.size": 10, "axes.spines.top": False, "axes.spines.right": False}):
-        _save(_radar(result), folder / "weather-radar.png")
-        _save(_drop(result), folder / "weather-drop.png")
+    with mpl.rc_context(STYLE):
+        save_figure(_radar(result), folder / "weather-radar.png")
+        save_figure(_drop(result), folder / "weather-drop.png")
         if result.severities:
-            _save(_severity(result), folder / "weather-severity.png")
+            save_figure(_severity(result), folder / "weather-severity.png")
 
 
-def _save(figure: Figure, path: Path) -> None:
-    with atomic_path(path) as temporary:
-        figure.savefig(temporary, dpi=130)
+def _short(result: WeatherResult) -> str:
+    return result.dataset.split(" (")[0]
 
 
 def _title(result: WeatherResult) -> str:
-    return f"{result.model} on {result.dataset}, weather profile {result.protocol.weather}"
+    return f"{result.model} on {_short(result)}, weather profile {result.protocol.weather}"
 
 
 def _radar(result: WeatherResult) -> Figure:
@@ -92,6 +88,6 @@ def _severity(result: WeatherResult) -> Figure:
         axes.set_ylim(0, 102)
         axes.grid(alpha=0.3)
     panels[0].set_ylabel("R@1, percent")
-    figure.suptitle(f"{result.model} on {result.dataset}: R@1 against severity")
+    figure.suptitle(f"{result.model} on {_short(result)}: R@1 against severity")
     figure.legend(*panels[0].get_legend_handles_labels(), loc="outside right center", frameon=False)
     return figure
