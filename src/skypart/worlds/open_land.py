@@ -4,7 +4,8 @@ import math
 
 import numpy as np
 
-from skypart.worlds.built import DARK_ROOFS, FLAT_ROOFS, HALL_ROOFS, TILE_ROOFS, WALLS, pick, stalls
+from skypart.worlds.built import DARK_ROOFS, FLAT_ROOFS, HALL_ROOFS, TILE_ROOFS, WALLS, pick
+from skypart.worlds.industry import stalls
 from skypart.worlds.plan import Building, Colour, Plan
 from skypart.worlds.polygons import Polygon, area, inner_rectangle, inset, rectangle, rounded, scatter, split
 
@@ -90,12 +91,12 @@ def _pitch(
 def field(plan: Plan, block: Polygon, rng: np.random.Generator) -> None:
     """Arable strips with their rows, hedges and now and then a farm."""
     plan.patch(block, "grass", rng)
-    for strip in split(inset(block, 3), rng, rng.uniform(6000, 40000), gap=rng.choice([0.0, 2.0, 4.0]), skew=0.1):
+    for strip in split(inset(block, 3), rng, rng.uniform(4000, 26000), gap=rng.choice([0.0, 2.0, 4.0]), skew=0.1):
         crop = str(rng.choice(["crop", "wheat", "soil", "meadow", "crop", "stubble"]))
         angle = math.atan2(*(strip[1] - strip[0])[::-1]) + rng.choice([0.0, math.pi / 2])
         stripes = (angle, rng.uniform(2.5, 14), rng.uniform(3, 10))
         plan.patch(strip, crop, rng, 12, stripes=stripes, crop=True)
-        if rng.random() < 0.35:
+        if rng.random() < 0.5:
             _hedge(plan, strip[0], strip[1], rng)
     if rng.random() < 0.3:
         farm(plan, rectangle(tuple(block.mean(axis=0)), 70, 55, rng.uniform(0, 3)), rng)

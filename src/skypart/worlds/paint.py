@@ -81,7 +81,8 @@ class Canvas:
 
     def ground(self) -> Ground:
         """The finished Ground."""
-        rgb = np.clip(self.rgb, 0, 255).astype(np.uint8)
+        # cv2 rounds and saturates in one pass.
+        rgb = cv2.add(self.rgb, 0.0, dtype=cv2.CV_8U)
         return Ground(rgb, self.heights, self.terrain, self.vegetation, self.facades, self.wall_angle, self.gsd)
 
 
@@ -103,15 +104,23 @@ def paint_patches(canvas: Canvas, patches: list[Patch], base: str, rng: np.rando
         outline = [canvas.cells(patch.polygon)]
         cv2.fillPoly(index, outline, NAMES.index(material), shift=4)
         cv2.fillPoly(tone, outline, tuple(float(v) for v in np.clip(128 + shift, 60, 196)), shift=4)
-    colours = np.array([MATERIALS[name][0] for name in NAMES], dtype=np.float32)
-    np.add(colours[index], tone.astype(np.float32) - 128, out=canvas.rgb)
+    light = np.zeros(index.shape, dtype=np.float32)
     for layer in range(3):
-        strength = np.array([MATERIALS[name][1 + layer] for name in NAMES], dtype=np.float32)
-        canvas.rgb += (strength[index] * canvas.texture[layer])[:, :, None]
-    canvas.vegetation[:] = np.array([255 * MATERIALS[name][4] for name in NAMES]).astype(np.uint8)[index]
+        light += cv2.LUT(index, _table(1 + layer)) * canvas.texture[layer]
+    tones = cv2.split(tone)
+    canvas.rgb = cv2.merge([light + cv2.LUT(index, _table(0, channel) - 128) + tones[channel] for channel in range(3)])
+    canvas.vegetation = np.round(255 * cv2.LUT(index, _table(4))).astype(np.uint8)
     for patch in patches:
         if patch.stripes is not None:
             _stripe(canvas, patch)
+
+
+def _table(column: int, channel: int = 0) -> NDArray[np.float32]:
+    """256 entries: one value of each material (see MATERIALS) for a look-up by index."""
+    table = np.zeros(256, dtype=np.float32)
+    for number, name in enumerate(NAMES):
+        table[number] = MATERIALS[name][0][channel] if column == 0 else MATERIALS[name][column]
+    return table
 
 
 def _stripe(canvas: Canvas, patch: Patch) -> None:
@@ -132,14 +141,15 @@ def _stripe(canvas: Canvas, patch: Patch) -> None:
 
 
 def paint_lines(canvas: Canvas, plan: Plan) -> None:
-    """Road markings, paths and pitch lines."""
+    """Road markings, paths and pitch lines; a line thinner than a cell is mixed with the grey of a road."""
     for line in plan.lines:
-        thickness = max(round(line.width / canvas.gsd), 1)
-        if line.width < 0.7 * canvas.gsd:
-            # Thinner than a cell: mixed with what lies below.
+        cover = min(line.width / canvas.gsd, 1.0)
+        if cover < 0.25:
             continue
-        cv2.polylines(canvas.rgb, [canvas.cells(line.points)], line.closed, line.colour, thickness, cv2.LINE_8, shift=4)
-        cv2.polylines(canvas.vegetation, [canvas.cells(line.points)], line.closed, 0, thickness, cv2.LINE_8, shift=4)
+        colour = tuple(cover * value + (1 - cover) * 104.0 for value in line.colour)
+        outline, thickness = [canvas.cells(line.points)], max(round(line.width / canvas.gsd), 1)
+        cv2.polylines(canvas.rgb, outline, line.closed, colour, thickness, cv2.LINE_8, shift=4)
+        cv2.polylines(canvas.vegetation, outline, line.closed, 0, thickness, cv2.LINE_8, shift=4)
 
 
 def paint_cars(canvas: Canvas, bays: list[Bay], rng: np.random.Generator) -> None:
@@ -151,7 +161,8 @@ def paint_cars(canvas: Canvas, bays: list[Bay], rng: np.random.Generator) -> Non
             continue
         place = (bay.centre[0] + jitter[0], bay.centre[1] + jitter[1])
         along, across = canvas.local(area, place, bay.angle + jitter[2] * 0.3)
-        body = (np.abs(along) < 2.2) & (np.abs(across) < 0.95)
+        free = canvas.heights[area] - canvas.terrain[area] < 0.3
+        body = (np.abs(along) < 2.2) & (np.abs(across) < 0.95) & free
         glass = body & (np.abs(np.abs(along) - 1.0) < 0.35) & (np.abs(across) < 0.75)
         canvas.rgb[area][body] = CAR_COLOURS[colour]
         canvas.rgb[area][glass] = (42, 48, 56)

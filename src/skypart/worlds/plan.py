@@ -1,6 +1,6 @@
 """The plan of a procedural region: what stands where, before it is painted at a date."""
 
-import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -90,18 +90,16 @@ class Warp:
             moved[:, axis] += top * (1 - v) + bottom * v
         return moved
 
-    def place(self, centre: tuple[float, float], angle: float) -> tuple[tuple[float, float], float]:
-        """Bend a centre and the direction there."""
-        ahead = np.array([math.cos(angle), math.sin(angle)]) * 4.0
-        here = np.asarray(centre)
-        moved = self.points(np.stack([here, here + ahead, here - ahead]))
-        turned = math.atan2(moved[1, 1] - moved[2, 1], moved[1, 0] - moved[2, 0])
-        return (float(moved[0, 0]), float(moved[0, 1])), turned
+    def directions(self, centres: NDArray[np.float64], angles: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Bend (n,) directions (radians) at (n, 2) points."""
+        ahead = np.stack([np.cos(angles), np.sin(angles)], axis=1) * 4.0
+        chord = self.points(centres + ahead) - self.points(centres - ahead)
+        return np.arctan2(chord[:, 1], chord[:, 0])
 
 
 @dataclass
 class Plan:
-    """Everything of a region, in metres; `add` bends what it is given."""
+    """Everything of a region in metres, straight until `bend` is called once at the end."""
 
     warp: Warp
     patches: list[Patch] = field(default_factory=list)
@@ -111,39 +109,80 @@ class Plan:
     bays: list[Bay] = field(default_factory=list)
 
     def patch(
-        self, polygon: Polygon, material: str, rng: np.random.Generator, spread: float = 5.0, **more: object
+        self,
+        polygon: Polygon,
+        material: str,
+        rng: np.random.Generator,
+        spread: float = 5.0,
+        stripes: tuple[float, float, float] | None = None,
+        crop: bool = False,
     ) -> None:
         """Add a surface whose colour differs a little from its material's."""
         if len(polygon) < 3:
             return
         grey, hue = rng.normal(0, spread), rng.normal(0, spread / 3, 3)
         tone = (float(grey + hue[0]), float(grey + hue[1]), float(grey + hue[2]))
-        self.patches.append(replace(Patch(self.warp.points(_dense(polygon, True)), material, tone), **more))  # type: ignore[arg-type]
+        self.patches.append(Patch(polygon, material, tone, stripes, crop))
 
     def line(self, points: NDArray[np.float64], width: float, colour: Colour, closed: bool = False) -> None:
         """Add a painted line."""
-        self.lines.append(
-            Line(self.warp.points(_dense(np.asarray(points, dtype=float), closed)), width, colour, closed)
-        )
+        self.lines.append(Line(np.asarray(points, dtype=float), width, colour, closed))
 
     def building(self, building: Building) -> None:
-        """Add a building, turned and moved with the plan."""
-        centre, angle = self.warp.place(building.centre, building.angle)
-        self.buildings.append(replace(building, centre=centre, angle=angle))
+        """Add a building."""
+        self.buildings.append(building)
 
     def tree(self, point: NDArray[np.float64], rng: np.random.Generator, size: float = 1.0) -> None:
         """Add a tree of random size and green."""
         radius = float(np.clip(rng.lognormal(0.9, 0.35), 1.2, 6.0)) * size
         shade = rng.normal(0, 9)
         colour = (62 + shade + rng.normal(0, 8), 84 + shade + rng.normal(0, 6), 44 + shade + rng.normal(0, 5))
-        moved = self.warp.points(np.asarray(point)[None])[0]
         height = radius * rng.uniform(1.7, 2.9) + 1.5
-        self.trees.append(Tree((float(moved[0]), float(moved[1])), radius, float(height), colour))
+        self.trees.append(Tree((float(point[0]), float(point[1])), radius, float(height), colour))
 
     def bay(self, centre: tuple[float, float], angle: float, chance: float) -> None:
         """Add a place for a car."""
-        moved, turned = self.warp.place(centre, angle)
-        self.bays.append(Bay(moved, turned, chance))
+        self.bays.append(Bay(centre, angle, chance))
+
+    def bend(self) -> None:
+        """Move and turn everything by the warp."""
+        self.patches = [
+            replace(patch, polygon=bent)
+            for patch, bent in zip(self.patches, self._outlines([(p.polygon, True) for p in self.patches]), strict=True)
+        ]
+        self.lines = [
+            replace(line, points=bent)
+            for line, bent in zip(self.lines, self._outlines([(o.points, o.closed) for o in self.lines]), strict=True)
+        ]
+        self.buildings = [
+            replace(each, centre=centre, angle=angle)
+            for each, (centre, angle) in zip(self.buildings, self._placed(self.buildings), strict=True)
+        ]
+        self.bays = [
+            replace(each, centre=centre, angle=angle)
+            for each, (centre, angle) in zip(self.bays, self._placed(self.bays), strict=True)
+        ]
+        if self.trees:
+            moved = self.warp.points(np.array([tree.centre for tree in self.trees]))
+            self.trees = [
+                replace(tree, centre=(float(x), float(y))) for tree, (x, y) in zip(self.trees, moved, strict=True)
+            ]
+
+    def _outlines(self, outlines: list[tuple[NDArray[np.float64], bool]]) -> list[NDArray[np.float64]]:
+        """Bend many outlines at once."""
+        dense = [_dense(points, closed) for points, closed in outlines]
+        if not dense:
+            return []
+        moved = self.warp.points(np.concatenate(dense))
+        return np.split(moved, np.cumsum([len(part) for part in dense])[:-1])
+
+    def _placed(self, things: Sequence[Building | Bay]) -> list[tuple[tuple[float, float], float]]:
+        """Bent centres and directions of many things at once."""
+        if not things:
+            return []
+        centres, angles = np.array([each.centre for each in things]), np.array([each.angle for each in things])
+        moved, turned = self.warp.points(centres), self.warp.directions(centres, angles)
+        return [((float(x), float(y)), float(angle)) for (x, y), angle in zip(moved, turned, strict=True)]
 
 
 def _dense(points: NDArray[np.float64], closed: bool, step: float = 8.0) -> NDArray[np.float64]:

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 from skypart.errors import SkyPartError
 from skypart.worlds.look import Strengths
-from skypart.worlds.procedural import STYLES
+from skypart.worlds.styles import STYLES
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ class Request:
 
 PRESETS: dict[str, dict[str, float]] = {
     "": {},
-    "tiny": {"locations": 8, "image_size": 128, "views": 2, "extent": 420.0, "gsd": 0.6, "regions": 2, "spacing": 60.0},
+    "tiny": {"locations": 8, "image_size": 128, "views": 2, "extent": 420.0, "gsd": 0.8, "regions": 2, "spacing": 60.0},
 }
 """`tiny` is for tests: a few seconds."""
 

@@ -1,0 +1,175 @@
+"""Made data: exact layouts, the same bytes for any worker count, positions, maps, resuming, clear refusals."""
+
+import csv
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+import rasterio
+from PIL import Image
+
+from skypart.errors import SkyPartError
+from skypart.worlds.layouts import assign_dense, assign_sues, assign_university
+from skypart.worlds.make import make_world
+from skypart.worlds.request import Request, build_request
+from skypart.worlds.sheet import write_sheet
+
+
+def _files(root: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(root)): path.read_bytes() for path in sorted(root.rglob("*")) if path.is_file()}
+
+
+def _names(root: Path, pattern: str) -> list[str]:
+    return sorted(str(path.relative_to(root)) for path in root.glob(pattern))
+
+
+def test_sues_layout(tiny: dict[str, Path]) -> None:
+    root = tiny["sues200"]
+    ids = [f"{i:04d}" for i in range(1, 9)]
+    assert _names(root, "satellite-view/*/*") == [f"satellite-view/{i}/0.png" for i in ids]
+    expected = sorted(f"drone_view_512/{i}/{h}/{k}.jpg" for i in ids for h in (150, 200, 250, 300) for k in range(2))
+    assert _names(root, "drone_view_512/*/*/*") == expected
+    train = (root / "train_ids.txt").read_text().split()
+    assert len(train) == 5 and set(train) < set(ids)
+    with Image.open(root / expected[0]) as picture:
+        assert picture.size == (128, 128) and picture.format == "JPEG"
+
+
+def test_university_layout(tiny: dict[str, Path]) -> None:
+    root = tiny["university1652"]
+    roles = assign_university(8, np.random.default_rng(0))
+    ids = {role: [f"{i + 1:04d}" for i, each in enumerate(roles) if each == role] for role in set(roles)}
+    assert {role: len(found) for role, found in ids.items()} == {"train": 3, "test": 4, "distractor": 1}
+    for view, name in (("drone", "image-01.jpeg"), ("satellite", "{}.jpg")):
+        for folder, roles_in in (
+            (f"train/{view}", ("train",)),
+            (f"test/query_{view}", ("test",)),
+            (f"test/gallery_{view}", ("test", "distractor")),
+        ):
+            wanted = sorted(i for role in roles_in for i in ids[role])
+            assert sorted(p.name for p in (root / folder).iterdir()) == wanted
+            assert all((root / folder / i / name.format(i)).is_file() for i in wanted)
+    for empty in ("street", "google"):
+        assert sorted(p.name for p in (root / "train" / empty).iterdir()) == ids["train"]
+    assert len(_names(root, "test/query_drone/*/*")) == 2 * len(ids["test"])
+
+
+def test_dense_layout_and_gps(tiny: dict[str, Path]) -> None:
+    root = tiny["denseuav"]
+    roles = assign_dense(8, np.random.default_rng(0))
+    train, test = ([f"{i:06d}" for i, role in enumerate(roles) if role == want] for want in ("train", "test"))
+    assert len(train) == 6 and len(test) == 2
+    satellites = sorted(f"H{h}{end}.tif" for h in (80, 90, 100) for end in ("", "_old"))
+    for folder, ids in (("train", train), ("test/query", test), ("test/gallery", train + test)):
+        joint = "/" if folder == "train" else "_"
+        for i in ids:
+            assert sorted(p.name for p in (root / f"{folder}{joint}drone" / i).iterdir()) == [
+                "H100.JPG",
+                "H80.JPG",
+                "H90.JPG",
+            ]
+            assert sorted(p.name for p in (root / f"{folder}{joint}satellite" / i).iterdir()) == satellites
+        assert len(list((root / f"{folder}{joint}drone").iterdir())) == len(ids)
+    lines = (root / "Dense_GPS_ALL.txt").read_text().splitlines()
+    form = re.compile(r"^(train|test)/\w+/(\d{6})/H\d+(_old)?\.(JPG|tif) E-?\d+\.\d+ N-?\d+\.\d+ \d+(\.\d+)?$")
+    assert lines and all(form.match(line) for line in lines)
+    both = [(root / f"Dense_GPS_{part}.txt").read_text().splitlines() for part in ("train", "test")]
+    assert lines == both[0] + both[1]
+    assert {line.split("/")[2] for line in both[1]} == set(train + test)
+
+
+def test_gps_agrees_with_the_poses_and_the_map(tiny: dict[str, Path]) -> None:
+    root = tiny["denseuav"]
+    with (root / "poses.csv").open() as text:
+        poses = {row["path"]: row for row in csv.DictReader(text)}
+    found = 0
+    for line in (root / "Dense_GPS_train.txt").read_text().splitlines():
+        path, east, north, height = line.split()
+        if path not in poses:
+            continue
+        found += 1
+        assert float(east[1:]) == float(poses[path]["target_lon"]) and float(north[1:]) == float(
+            poses[path]["target_lat"]
+        )
+        assert float(poses[path]["tilt_deg"]) == 90.0
+        assert abs(float(height) - int(re.search(r"H(\d+)", path)[1])) < 2  # type: ignore[index]
+    assert found == 18
+    inside = 0
+    for raster_path in (root / "maps").glob("*.tif"):
+        with rasterio.open(raster_path) as raster:
+            bounds = rasterio.warp.transform_bounds(raster.crs, "EPSG:4326", *raster.bounds)
+            inside += sum(
+                bounds[0] < float(row["lon"]) < bounds[2] and bounds[1] < float(row["lat"]) < bounds[3]
+                for row in poses.values()
+            )
+    assert inside == len(poses) == 24
+
+
+@pytest.mark.slow
+def test_two_workers_write_the_same_bytes(tiny: dict[str, Path], tmp_path: Path) -> None:
+    out = tmp_path / "again"
+    make_world(out, build_request(None, "tiny", like="sues200", seed=5), workers=2)
+    first, second = _files(tiny["sues200"]), _files(out)
+    assert first.keys() == second.keys()
+    assert all(first[name] == second[name] for name in first)
+
+
+@pytest.mark.slow
+def test_a_stopped_run_goes_on_and_redraws_only_what_is_missing(tiny: dict[str, Path], tmp_path: Path) -> None:
+    out = tmp_path / "stopped"
+    request = build_request(None, "tiny", like="sues200", seed=5, maps=False, locations=2, regions=1)
+    make_world(out, request, workers=1)
+    before = _files(out)
+    lost = out / "drone_view_512/0001/200/1.jpg"
+    kept = out / "drone_view_512/0002/150/0.jpg"
+    lost.unlink()
+    stamp = kept.stat().st_mtime_ns
+    make_world(out, request, workers=1)
+    assert _files(out) == before and kept.stat().st_mtime_ns == stamp
+    assert not (out / ".work").exists()
+
+
+def test_another_seed_is_another_world_and_not_in_the_same_folder(tiny: dict[str, Path]) -> None:
+    with pytest.raises(SkyPartError, match="other options"):
+        make_world(tiny["sues200"], build_request(None, "tiny", like="sues200", seed=6))
+
+
+def test_a_folder_with_other_things_is_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "mine.txt").write_text("x")
+    with pytest.raises(SkyPartError, match="not empty"):
+        make_world(tmp_path, build_request(None, "tiny"))
+    assert [path.name for path in tmp_path.iterdir()] == ["mine.txt"]
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [({"like": "vigor"}, "choose one of"), ({"locations": 1}, "at least 2"), ({"image_size": 8}, "between 32")],
+)
+def test_bad_requests_are_refused_in_words(tmp_path: Path, options: dict[str, object], words: str) -> None:
+    with pytest.raises(SkyPartError, match=words):
+        make_world(tmp_path / "x", build_request(None, "tiny", **options))  # type: ignore[arg-type]
+    assert not (tmp_path / "x").exists()
+
+
+def test_official_counts_give_the_official_shares() -> None:
+    rng = np.random.default_rng(0)
+    assert assign_sues(200, rng).count("train") == 120
+    university = assign_university(1652, rng)
+    assert [university.count(role) for role in ("train", "test", "distractor")] == [701, 701, 250]
+    dense = assign_dense(3033, rng)
+    assert [dense.count(role) for role in ("train", "test")] == [2256, 777]
+
+
+def test_the_sheet_shows_what_was_made(tiny: dict[str, Path], tmp_path: Path) -> None:
+    for like, root in tiny.items():
+        write_sheet(root, tmp_path / f"{like}.png", rows=2, columns=2, size=64)
+        with Image.open(tmp_path / f"{like}.png") as sheet:
+            assert sheet.size == (3 * 64, 2 * 64)
+    with pytest.raises(SkyPartError, match="no locations"):
+        write_sheet(tmp_path, tmp_path / "none.png")
+
+
+def test_the_default_request_is_the_benchmarks_own() -> None:
+    request = build_request(None)
+    assert request == Request() and request.locations == 200 and request.image_size == 512
