@@ -171,12 +171,13 @@ def test_doctor_lists_what_is_here_and_what_is_missing(
     weights = tmp_path / "weights"
     weights.mkdir()
     save_file(scrambled_vit(TINY_VIT).state_dict(), weights / "dino_vits16.safetensors")
+    (weights / "ibot_vits16.json").write_text("{}")
     monkeypatch.setenv("SKYPART_WEIGHTS", str(weights))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setenv("COLUMNS", "600")
     code, out, _ = run("doctor")
     assert code == 0
-    for word in ("torch", "2.13", "cores", "accelerators", "weights folder", "(1 files)", "(absent)", "mocov3_vits16"):
+    for word in ("torch", "2.13", "cores", "accelerators", "weights folder", "(2 files)", "(absent)", "mocov3_vits16"):
         assert word in out, word
     rows = {line.split("│")[1].strip(): line for line in out.splitlines() if line.count("│") == 4}
     assert "dino_vits16.safetensors" in rows["dino_vits16"]

@@ -55,7 +55,7 @@ def _weights() -> list[tuple[str, str, str]]:
     from huggingface_hub import try_to_load_from_cache
 
     from skypart.model.embedder import shipped_model
-    from skypart.model.sources import BACKBONES, weights_folders
+    from skypart.model.sources import BACKBONES, SUFFIXES, weights_folders
 
     rows = []
     for folder in weights_folders():
@@ -65,7 +65,13 @@ def _weights() -> list[tuple[str, str, str]]:
         ("default model", str(shipped_model()) if shipped_model().is_file() else "not shipped with this version", "")
     )
     for name, published in BACKBONES.items():
-        local = [file for folder in weights_folders() if folder.is_dir() for file in folder.glob(f"{name}.*")]
+        local = [
+            file
+            for folder in weights_folders()
+            if folder.is_dir()
+            for file in folder.glob(f"{name}.*")
+            if file.suffix in SUFFIXES
+        ]
         cached = published.repository and try_to_load_from_cache(
             published.repository, "model.safetensors", revision=published.revision
         )

@@ -93,6 +93,21 @@ def test_a_tap_computes_nothing_beyond_itself() -> None:
     assert calls == [0, 1]
 
 
+@pytest.mark.parametrize("trainable", [0, 1, 2, 3])
+@pytest.mark.parametrize("taps", [(3,), (1, 3), (3, 2, 1), (1,)])
+def test_the_shared_trunk_and_the_rest_make_the_whole(trainable: int, taps: tuple[int, ...]) -> None:
+    vit, images = scrambled_vit(TINY_VIT), pictures(2, 56, 70)
+    with torch.no_grad():
+        whole = vit(images, taps)
+    vit.freeze(trainable)
+    trunk = vit.trunk(images, taps)
+    assert trunk.blocks == min(3 - trainable, max(taps))
+    assert trunk.x.requires_grad == (trainable == 3)
+    for expected, found in zip(whole, vit.finish(trunk, taps), strict=True):
+        torch.testing.assert_close(found.cls, expected.cls, atol=1e-6, rtol=0)
+        torch.testing.assert_close(found.patches, expected.patches, atol=1e-6, rtol=0)
+
+
 @pytest.mark.parametrize("taps", [(), (0,), (4,), (1, -1)])
 def test_taps_outside_the_depth_are_refused(taps: tuple[int, ...]) -> None:
     with pytest.raises(SkyPartError, match="between 1 and 3"):
