@@ -225,7 +225,7 @@ def test_bytes_pictures_and_arrays() -> None:
 
 def test_text_named_jpg(tmp_path: Path) -> None:
     (tmp_path / "photo.jpg").write_text("this is no photo")
-    refused(tmp_path / "photo.jpg", "not an image this program reads", "convert it first")
+    refused(tmp_path / "photo.jpg", "not an image this program reads", "convert it to 8-bit")
 
 
 def test_empty_missing_and_folder(tmp_path: Path) -> None:

@@ -55,7 +55,7 @@ def open_image(source: str | os.PathLike[str] | io.BytesIO, max_pixels: int = MA
             image = Image.open(source, formats=FORMATS)
     except UnidentifiedImageError:
         raise SkyPartError(
-            f"{name}: not an image this program reads ({', '.join(FORMATS)}); convert it first"
+            f"{name}: not an image this program reads; convert it to 8-bit JPEG, PNG or TIFF first"
         ) from None
     except (OSError, ValueError, SyntaxError) as error:
         raise SkyPartError(f"{name}: the image header cannot be read ({error}); copy the file again") from error

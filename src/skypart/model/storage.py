@@ -61,12 +61,17 @@ def read_metadata(path: Path) -> dict[str, Any]:
             f"{path}: holds weights but no SkyPart model (a bare backbone, perhaps); "
             "make a model of it with `skypart new` or `skypart train`"
         )
-    if int(header["format_version"]) > FORMAT_VERSION:
+    parsed = ("format_version", "head", "backbone", "preprocessing", "recipe", "provenance")
+    try:
+        found = header | {key: json.loads(header[key]) for key in parsed}
+        found["head"]["altitude_bins"] = tuple(found["head"]["altitude_bins"])
+    except (KeyError, TypeError, json.JSONDecodeError) as error:
+        raise SkyPartError(f"{path}: the model's header is damaged ({error}); download or save it again") from error
+    if found["format_version"] > FORMAT_VERSION:
         raise SkyPartError(
-            f"{path}: model format {header['format_version']} is newer than {FORMAT_VERSION}; upgrade skypart"
+            f"{path}: model format {found['format_version']} is newer than {FORMAT_VERSION}; upgrade skypart"
         )
-    parsed = ("head", "backbone", "preprocessing", "recipe", "provenance")
-    return {key: json.loads(value) if key in parsed else value for key, value in header.items()}
+    return found
 
 
 def load_model(path: str | Path) -> SkyPart:
@@ -76,8 +81,7 @@ def load_model(path: str | Path) -> SkyPart:
     known = {field.name for field in fields(HeadConfig)}
     if unknown := set(header["head"]) - known:
         raise SkyPartError(f"{file}: unknown head settings {', '.join(sorted(unknown))}; upgrade skypart")
-    head = header["head"] | {"altitude_bins": tuple(header["head"]["altitude_bins"])}
-    model = SkyPart(build_backbone(header["backbone"]), HeadConfig(**head))
+    model = SkyPart(build_backbone(header["backbone"]), HeadConfig(**header["head"]))
     state = {key: tensor.float() if tensor.is_floating_point() else tensor for key, tensor in read_state(file).items()}
     load_strictly(model, state, str(file))
     model.preprocessing = Preprocessing(**header["preprocessing"])
