@@ -63,7 +63,7 @@ def paper_cell(condition: str) -> list[Any]:
 
 def weatherprompt_cell(condition: str) -> list[Any]:
     """The steps of one condition in the released code of MuSe-Net and WeatherPrompt."""
-    steps: list[Any] = {
+    steps: dict[str, Callable[[], list[Any]]] = {
         "normal": lambda: [],
         "fog": lambda: [fog()],
         "rain": lambda: [
@@ -95,8 +95,8 @@ def weatherprompt_cell(condition: str) -> list[Any]:
         ],
         "over_exposure": lambda: [iaa.MultiplyAndAddToBrightness(mul=1.6, add=(0, 30), seed=1992)],
         "wind": lambda: [iaa.MotionBlur(15, seed=17)],
-    }[condition]()
-    return steps
+    }
+    return steps[condition]()
 
 
 def load_statistics(path: str) -> Statistics:

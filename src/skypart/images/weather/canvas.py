@@ -10,7 +10,8 @@ from skypart.images.weather.noise import Plane
 BytePlane = NDArray[np.uint8]
 """(height, width) uint8."""
 
-_ROUND_TO_FLOOR = -0.4998
+ROUND_TO_FLOOR = -0.4998
+"""Added to a value that is then rounded, it truncates, but leaves whole numbers alone."""
 
 # The C library of Linux returns freed memory to the system at once until a large block has been freed; planes of a
 # few megabytes then cost more in page faults than in arithmetic. One free of an untouched block raises its limit.
@@ -57,7 +58,7 @@ class Canvas:
     def mix(self, opacity: Plane, light: Plane) -> None:
         """Lay x -> (1 - opacity) * x + opacity * light over the picture, truncated; uses up both planes."""
         light *= opacity
-        light += np.float32(_ROUND_TO_FLOOR)
+        light += np.float32(ROUND_TO_FLOOR)
         transmission = np.subtract(np.float32(1.0), opacity, out=opacity)
         channels = [
             cv2.add(cv2.multiply(channel, transmission, dtype=cv2.CV_32F), light, dtype=cv2.CV_8U)

@@ -6,12 +6,13 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-from skypart.images.weather.canvas import BytePlane, Canvas
+from skypart.images.weather.canvas import ROUND_TO_FLOOR, BytePlane, Canvas
 from skypart.images.weather.draws import Range, uniform
 from skypart.images.weather.noise import enlarge
 from skypart.images.weather.streaks import fall
 
 _GATE_GRID = (8, 8)
+_GATE_STEP = 4
 _MAX_LAYERS = 3
 # Upper half of a Beta(1/2, 1/2) distribution over 0..255, at 256 evenly spaced probabilities.
 _GRAIN_VALUES = np.round(255.0 * np.sin(0.25 * np.pi * (1.0 + (np.arange(256) + 0.5) / 256.0)) ** 2).astype(np.uint8)
@@ -44,10 +45,7 @@ class Rain:
             drops = _scatter(canvas.height, canvas.width, size, self.density, self.uniformity, rng)
             drops = _streak(drops, speed, angle)
             opacity = self.opacity if layer == layers - 1 else 1.0
-            shares = opacity * np.minimum(1.3 * np.arange(256), 255.0)
-            canvas.veil(
-                _look_up(drops, np.round(255.0 - shares)), _look_up(drops, shares * (_drop_colour(drops) / 255.0))
-            )
+            canvas.veil(cv2.bitwise_not(_times(drops, 1.3 * opacity)), _drop_light(drops, opacity))
 
 
 @dataclass(frozen=True)
@@ -98,14 +96,16 @@ def _scatter(
     scale = min(max(1.0 - size, 0.001), 1.0)
     rows, columns = max(1, int(height * scale)), max(1, int(width * scale))
     count = int(rng.poisson(-np.log1p(-uniform(rng, density)) * rows * columns))
-    places = rng.integers(0, rows * columns, count, dtype=np.uint32)
+    places = rng.integers(0, rows * columns, count)
     values = _GRAIN_VALUES[np.frombuffer(rng.bytes(count), dtype=np.uint8)]
     # Beta(1, b) by its inverse distribution.
     power = 1.0 / max(1.0 - uniform(rng, uniformity), 1e-4)
     gate = (1.0 - rng.random(_GATE_GRID) ** power).astype(np.float32)
-    openness = enlarge(gate, rows, columns).ravel()[places]
+    gate = np.clip(enlarge(gate, -(-rows // _GATE_STEP), -(-columns // _GATE_STEP)), 0.0, 1.0)
+    y = places // columns
+    cells = (y // _GATE_STEP) * gate.shape[1] + (places - y * columns) // _GATE_STEP
     grains = np.zeros(rows * columns, dtype=np.uint8)
-    grains[places] = values * np.clip(openness, 0.0, 1.0)
+    grains[places] = values * gate.ravel()[cells]
     plane = grains.reshape(rows, columns)
     if (rows, columns) == (height, width):
         return plane
@@ -130,7 +130,15 @@ def _look_up(plane: BytePlane, table: NDArray[np.float64]) -> BytePlane:
     return np.asarray(cv2.LUT(plane, np.minimum(table, 255.0).astype(np.uint8)), dtype=np.uint8)
 
 
-def _drop_colour(drops: BytePlane) -> float:
-    """Grey level of the drops: 240, and darker where the first pixels are almost empty, as in imgaug."""
+def _times(drops: BytePlane, factor: float) -> BytePlane:
+    """Drops times a factor, rounded, at most 255."""
+    return np.asarray(cv2.convertScaleAbs(drops, alpha=factor), dtype=np.uint8)
+
+
+def _drop_light(drops: BytePlane, opacity: float) -> BytePlane:
+    """Light that the drops add, truncated: their opacity times their colour."""
+    # imgaug: 240, and darker where the first 1000 channel values are almost empty.
     total = int(np.repeat(drops.reshape(-1)[:334], 3)[:1000].sum(dtype=np.int64))
-    return 110.0 + 130 % max(total, 1)
+    colour = 110.0 + 130 % max(total, 1)
+    light = cv2.convertScaleAbs(drops, alpha=1.3 * opacity * colour / 255.0, beta=ROUND_TO_FLOOR)
+    return np.asarray(np.minimum(light, np.uint8(opacity * colour)), dtype=np.uint8)
