@@ -73,22 +73,21 @@ class BalancedSampler:
     def epoch(self, epoch: int) -> list[list[Draw]]:
         """All batches of an epoch, each a list of locations * (drone + satellite) draws."""
         rng = np.random.default_rng([self.seed, epoch, 0x5A])
-        needed = self.steps * self.locations
         order: list[int] = []
-        while len(order) < needed:
-            order += rng.permutation(len(self.index.names)).tolist()
+        while len(order) < self.steps * self.locations:
+            order += self._round(order, rng)
         return [
-            [draw for place in self._distinct(order, step, rng) for draw in self._images(place, rng)]
-            for step in range(self.steps)
+            [draw for place in order[start : start + self.locations] for draw in self._images(place, rng)]
+            for start in range(0, self.steps * self.locations, self.locations)
         ]
 
-    def _distinct(self, order: list[int], step: int, rng: np.random.Generator) -> list[int]:
-        """The locations of a step; where a round ends inside it and repeats one, another is put in its place."""
-        chosen = list(dict.fromkeys(order[step * self.locations : (step + 1) * self.locations]))
-        if len(chosen) < self.locations:
-            others = np.setdiff1d(np.arange(len(self.index.names)), chosen)
-            chosen += rng.choice(others, self.locations - len(chosen), replace=False).tolist()
-        return chosen
+    def _round(self, order: list[int], rng: np.random.Generator) -> list[int]:
+        """All locations once, shuffled; the step that the rounds before have begun is filled up without repeats."""
+        fresh = rng.permutation(len(self.index.names)).tolist()
+        missing = -len(order) % self.locations
+        begun = order[len(order) - (self.locations - missing) :] if missing else []
+        first = [place for place in fresh if place not in begun][:missing]
+        return first + [place for place in fresh if place not in first]
 
     def _images(self, place: int, rng: np.random.Generator) -> list[Draw]:
         """The draws of one location: drone images spread over altitudes, then satellites."""

@@ -62,8 +62,13 @@ def save_checkpoint(
         "facts": json.dumps(dict(facts)),
     }
     path = folder / f"step-{progress.step:08d}.ckpt.safetensors"
+    for left in folder.glob(".step-*.tmp-*"):  # by a process killed while it wrote
+        left.unlink()
     with atomic_path(path) as temporary:
-        save_file({k: v.detach().cpu().clone().contiguous() for k, v in tensors.items()}, temporary, metadata)
+        try:
+            save_file({k: v.detach().cpu().clone().contiguous() for k, v in tensors.items()}, temporary, metadata)
+        except SafetensorError as error:
+            raise SkyPartError(f"cannot write {path}: {error}; free the disk or choose another place") from error
     for old in checkpoints(folder)[:-keep]:
         old.unlink()
     return path

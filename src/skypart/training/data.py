@@ -1,6 +1,7 @@
 """From draws to tensors: decode, weather, augmentation and the one preprocessing, in worker processes."""
 
 import hashlib
+import signal
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -94,6 +95,7 @@ class TrainingData:
             worker_init_fn=_one_thread,
             pin_memory=self.workers.device.type == "cuda",
             prefetch_factor=4 if self.loader_workers else None,
+            generator=torch.Generator(),  # else it draws from, and so changes, the random state that is saved
         )
         yield from loader
 
@@ -114,7 +116,9 @@ class TrainingData:
 
 
 def _one_thread(_: int) -> None:
-    """Keep a loading process to one core; the model has the others."""
+    """Keep a loading process to one core; the model has the others. Ctrl-C is for the main process to answer."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
     cv2.setNumThreads(1)
     torch.set_num_threads(1)
 

@@ -1,5 +1,6 @@
 """One process or many: start-up under torchrun, gathering with gradient, who writes."""
 
+import datetime
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -51,7 +52,9 @@ def start_workers(device: str) -> Workers:
             )
         torch.cuda.set_device(chosen)
     if world > 1 and not dist.is_initialized():
-        dist.init_process_group("nccl" if chosen.type == "cuda" else "gloo")
+        # the others wait while rank 0 computes teacher features or validates
+        patience = datetime.timedelta(hours=24)
+        dist.init_process_group("nccl" if chosen.type == "cuda" else "gloo", timeout=patience)
     return Workers(rank, world, chosen)
 
 

@@ -78,18 +78,20 @@ class _Loop:
     def go(self, journal: Journal) -> None:
         """Epoch by epoch, until the last or until asked to stop."""
         run, per_epoch, accumulate = self.run, self.run.steps_per_epoch, self.run.recipe.batch.accumulate
-        while self.progress.step < run.total_steps and not self.finished and not self.stop_asked:
+        stop = False
+        while self.progress.step < run.total_steps and not self.finished and not stop:
             epoch, first = divmod(self.progress.step, per_epoch)
             batches = self._timed(run.data.epoch(epoch, first * accumulate))
             for several in zip(*[batches] * accumulate, strict=True):
                 self._one(several, journal)
+                stop = not all_agree(not self.stop_asked, run.workers.device)  # all processes after the same step
                 every = run.recipe.run.checkpoint_every
                 at_end = self.progress.step % per_epoch == 0
                 if at_end:
                     self._after_epoch(epoch, journal)
-                if at_end or self.stop_asked or (every and self.progress.step % every == 0):
+                if at_end or stop or (every and self.progress.step % every == 0):
                     self._checkpoint()
-                if self.stop_asked or self.finished:
+                if stop or self.finished:
                     break
         self.finished = self.finished or self.progress.step >= run.total_steps
         if self.finished and run.workers.leads:
@@ -112,11 +114,11 @@ class _Loop:
         begun = time.perf_counter()
         for part, batch in enumerate(batches):
             report, output = self._forward(batch.to(run.workers.device), step * len(batches) + part)
-            self._check(report, batch)
+            self._check(report, batch.records)
             (report.total / len(batches)).backward()  # type: ignore[no-untyped-call]
         warmup = round(recipe.optimiser.warmup_epochs * run.steps_per_epoch)
         factor = learning_rate_factor(step, run.total_steps, warmup, recipe.optimiser.floor)
-        norm = self._update(factor, batches[-1])
+        norm = self._update(factor, [index for batch in batches for index in batch.records])
         self.progress.step += 1
         rate = sum(len(batch.images) for batch in batches) * run.workers.world / (time.perf_counter() - begun)
         journal.step(self.progress.step, _state(report, recipe.optimiser.head_lr * factor, rate))
@@ -141,14 +143,14 @@ class _Loop:
         )
         return found
 
-    def _update(self, factor: float, batch: Batch) -> float:
+    def _update(self, factor: float, records: list[int]) -> float:
         """A step of the optimiser and of the moving average; the gradient's norm before clipping."""
         run = self.run
         learning = [p for group in run.optimiser.param_groups for p in group["params"] if p.grad is not None]
         limit = run.recipe.optimiser.clip or float("inf")
         norm = float(torch.nn.utils.clip_grad_norm_(learning, limit))
         if not torch.isfinite(torch.tensor(norm)):
-            raise self._broken("the gradient", batch)
+            raise self._broken("the gradient", records)
         set_learning_rate(run.optimiser, factor)
         run.optimiser.step()
         run.optimiser.zero_grad(set_to_none=True)
@@ -156,17 +158,17 @@ class _Loop:
             run.average.update(run.student)
         return norm
 
-    def _check(self, report: LossReport, batch: Batch) -> None:
+    def _check(self, report: LossReport, records: list[int]) -> None:
         """Stop, on all processes, at the first loss group that is not finite; no checkpoint is written."""
         bad = [name for name, value in report.groups.items() if not torch.isfinite(value)]
         if not all_agree(not bad and bool(torch.isfinite(report.total)), self.run.workers.device):
             terms = [name for name, value in report.terms.items() if not torch.isfinite(value)]
             where = f"loss group {', '.join(bad)} (term {', '.join(terms)})" if bad else "the loss"
-            raise self._broken(where, batch)
+            raise self._broken(where, records)
 
-    def _broken(self, what: str, batch: Batch) -> SkyPartError:
+    def _broken(self, what: str, records: list[int]) -> SkyPartError:
         """The error of a run whose numbers broke, with the batch's images written beside the log."""
-        paths = [str(self.run.data.images.records[index].path) for index in batch.records]
+        paths = [str(self.run.data.images.records[index].path) for index in records]
         listing = self.run.folder / f"broken-batch-{self.progress.step}-rank{self.run.workers.rank}.txt"
         write_text(listing, "\n".join(paths) + "\n")
         return SkyPartError(

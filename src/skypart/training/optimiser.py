@@ -9,6 +9,8 @@ from skypart.losses.geopart import GeoPartLoss
 from skypart.model.skypart import SkyPart
 from skypart.training.recipe import OptimiserRecipe
 
+_UNDECAYED = ("film.", "bank.", "backbone.pos_embed", "backbone.cls_token", "backbone.register_tokens")
+
 
 def build_optimiser(model: SkyPart, loss: GeoPartLoss, recipe: OptimiserRecipe) -> AdamW:
     """AdamW over what learns: backbone, head, proxies, each with and without weight decay.
@@ -19,7 +21,7 @@ def build_optimiser(model: SkyPart, loss: GeoPartLoss, recipe: OptimiserRecipe) 
     for name, parameter in model.named_parameters():
         if parameter.requires_grad:
             speed = recipe.backbone_lr if name.startswith("backbone.") else recipe.head_lr
-            decayed = parameter.ndim > 1 and not name.startswith(("film.", "bank.", "backbone.pos_embed"))
+            decayed = parameter.ndim > 1 and not name.startswith(_UNDECAYED)
             groups.setdefault((speed, recipe.weight_decay if decayed else 0.0), []).append(parameter)
     roles = loss.parameter_roles()
     for name, parameter in loss.named_parameters():

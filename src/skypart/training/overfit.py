@@ -1,11 +1,13 @@
 """`skypart train --overfit`: a handful of locations must be learned by heart, on any machine, in minutes."""
 
+import shutil
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 
 from skypart.datasets import Record
 from skypart.images.augment import NO_AUGMENTATION
-from skypart.training.distributed import Workers
+from skypart.training.distributed import Workers, leader_first
 from skypart.training.loop import Result, train
 from skypart.training.recipe import Recipe
 from skypart.training.setup import Run, open_training_data, prepare
@@ -32,6 +34,9 @@ def overfit(recipe: Recipe, workers: Workers, locations: int = 6) -> Result:
         distill=replace(recipe.distill, teacher="", mar_ramp_epochs=5.0),
         run=replace(recipe.run, out=f"{recipe.run.out}-overfit", validate_every=1, keep=1),
     )
+    with leader_first():  # always from the start
+        if workers.leads:
+            shutil.rmtree(Path(small.run.out) / "checkpoints", ignore_errors=True)
     run = _validated_on_itself(prepare(small, workers, records))
     return train(run, done=lambda result: result["score"] >= 100.0)
 

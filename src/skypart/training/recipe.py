@@ -135,6 +135,12 @@ def _check(recipe: Recipe, source: str) -> None:
         "batch.accumulate": recipe.batch.accumulate,
         "optimiser.epochs": recipe.optimiser.epochs,
         "run.keep": recipe.run.keep,
+        "run.validate_every": recipe.run.validate_every,
+        "run.log_every": recipe.run.log_every,
+        "backbone.size": recipe.backbone.size,
+        "batch.steps": recipe.batch.steps + 1,
+        "run.checkpoint_every": recipe.run.checkpoint_every + 1,
+        "data.workers": recipe.data.workers + 1,
     }
     for key, value in positive.items():
         if value < 1:
@@ -151,17 +157,21 @@ def _read_extended(path: Path, seen: tuple[Path, ...]) -> dict[str, Any]:
         content = tomllib.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise SkyPartError(f"{path}: no such recipe; see the folder recipes/") from None
+    except OSError as error:
+        raise SkyPartError(
+            f"{path}: cannot be read ({error.strerror}); name a recipe file"
+        ) from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise SkyPartError(f"{path}: not valid TOML ({error}); mend that line") from error
     parent = content.pop("extends", None)
+    for section, values in content.items():
+        if not isinstance(values, dict):
+            raise SkyPartError(f"{path}: {section} stands outside of any [section]; put it under its own")
     if parent is None:
         return content
-    merged = _read_extended(path.parent / parent, (*seen, path.resolve()))
+    merged = _read_extended(path.parent / str(parent), (*seen, path.resolve()))
     for section, values in content.items():
-        if isinstance(values, dict) and isinstance(merged.get(section), dict):
-            merged[section] |= values
-        else:
-            merged[section] = values
+        merged[section] = merged.get(section, {}) | values
     return merged
 
 

@@ -106,12 +106,13 @@ def prepare(recipe: Recipe, workers: Workers, records: Sequence[Record] | None =
             teacher = TeacherFeatures(
                 recipe.distill.teacher, recipe.distill.teacher_size, split.train, folder / "teacher", workers.device
             )
+    torch.manual_seed(recipe.run.seed)  # again: the same start whether or not a teacher was built above
     loss = GeoPartLoss(
         recipe.loss if teacher is not None else replace(recipe.loss, teacher=False),
         locations=len(data.sampler.index.names),
-        embedding_dim=recipe.head.embedding_dim,
+        embedding_dim=student.config.embedding_dim,
         part_dim=student.config.part_dim,
-        teacher_dim=teacher.dim if teacher is not None else recipe.head.embedding_dim,
+        teacher_dim=teacher.dim if teacher is not None else student.config.embedding_dim,
         part_pooled_dim=student.config.pooled_parts * student.config.part_dim,
     ).to(workers.device)
     follows = recipe.loss.distill and recipe.loss.ema

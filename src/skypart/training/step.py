@@ -1,6 +1,7 @@
 """One training step: the frozen trunk once, student and moving average on it, all losses over the joined batch."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import torch
@@ -10,6 +11,7 @@ from skypart.losses.geopart import GeoPartLoss, LossBatch, LossReport
 from skypart.losses.masked_reconstruction import random_mask
 from skypart.model.salience import gumbel_noise
 from skypart.model.skypart import SkyPart, SkyPartOutput
+from skypart.model.vit import Trunk
 from skypart.training.data import Batch
 from skypart.training.distributed import gather
 from skypart.training.recipe import DistillRecipe
@@ -65,8 +67,10 @@ class TrainingStep(nn.Module):
             followed = None
             if average is not None:
                 with torch.no_grad():
-                    followed = average.finish(trunk).embedding
-        return self.loss(self._loss_batch(batch, chance, output, followed, teacher, mar_weight)), output
+                    # where all blocks learn, so do the embeddings, and the average has its own
+                    own = isinstance(trunk, Trunk) and trunk.x.requires_grad
+                    followed = average.finish(average.trunk(batch.images) if own else trunk).embedding
+        return self.loss(self._loss_batch(batch, chance, output, followed, teacher, mar_weight)), _detached(output)
 
     def _loss_batch(
         self,
@@ -100,6 +104,12 @@ class TrainingStep(nn.Module):
             part_pooled=gather(output.selected) if altitude else None,
             mar_weight=mar_weight,
         )
+
+
+def _detached(output: SkyPartOutput) -> SkyPartOutput:
+    """The output as plain numbers: distributed data parallel awaits gradients through all that hangs on a graph."""
+    tensors: dict[str, Any] = {k: value.detach() for k, value in vars(output).items() if isinstance(value, Tensor)}
+    return replace(output, **tensors)
 
 
 def _pick(tokens: Tensor, patches: Tensor) -> Tensor:

@@ -1,0 +1,109 @@
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from skypart.datasets.records import Record
+from skypart.datasets.sampler import BalancedSampler, Draw, index_locations
+from skypart.errors import SkyPartError
+
+ALTITUDES = (150.0, 200.0, 250.0, 300.0)
+
+
+def records(locations: int = 7, per_altitude: int = 5, tiles: int = 1) -> list[Record]:
+    found = []
+    for n in range(locations):
+        for altitude in ALTITUDES:
+            found += [
+                Record(Path(f"{n}/{altitude}/{i}.jpg"), "drone", f"{n:04d}", altitude) for i in range(per_altitude)
+            ]
+        found += [Record(Path(f"{n}/{i}.png"), "satellite", f"{n:04d}") for i in range(tiles)]
+    return found
+
+
+def sampler(
+    items: list[Record], locations: int = 4, drone: int = 4, satellite: int = 1, **more: int
+) -> BalancedSampler:
+    return BalancedSampler(items, locations, drone, satellite, more.get("steps", 21), more.get("seed", 3))
+
+
+def places(batch: list[Draw], items: list[Record], each: int) -> list[str]:
+    """The location of each group of `each` draws, which must agree within the group."""
+    names = [items[draw.record].location for draw in batch]
+    groups = [set(names[start : start + each]) for start in range(0, len(names), each)]
+    assert all(len(group) == 1 for group in groups), "not in location-major order"
+    return [group.pop() for group in groups]
+
+
+def test_batches_are_a_function_of_seed_and_epoch() -> None:
+    items = records()
+    assert sampler(items).epoch(2) == sampler(items).epoch(2)
+    assert sampler(items).epoch(2) != sampler(items).epoch(3)
+    assert sampler(items).epoch(2) != sampler(items, seed=4).epoch(2)
+
+
+@pytest.mark.parametrize("count", [4, 5, 6, 7, 9])
+@pytest.mark.parametrize("steps", [1, 3, 10, 21])
+def test_locations_are_distinct_in_a_batch_and_balanced_over_an_epoch(count: int, steps: int) -> None:
+    items = records(count, per_altitude=1)
+    seen: Counter[str] = Counter({f"{n:04d}": 0 for n in range(count)})
+    for batch in sampler(items, steps=steps).epoch(0):
+        found = places(batch, items, 5)
+        assert len(set(found)) == 4
+        seen.update(found)
+    assert max(seen.values()) - min(seen.values()) <= 1
+
+
+def test_each_location_gives_drone_images_first_then_satellites() -> None:
+    items = records(tiles=3)
+    for batch in sampler(items, drone=3, satellite=2).epoch(0):
+        views = [items[draw.record].view for draw in batch]
+        assert views == ["drone", "drone", "drone", "satellite", "satellite"] * 4
+
+
+@pytest.mark.parametrize(("drone", "altitudes"), [(2, 2), (4, 4), (6, 4)])
+def test_drone_images_spread_over_altitudes_without_repeats(drone: int, altitudes: int) -> None:
+    items = records()
+    for batch in sampler(items, drone=drone).epoch(0):
+        for start in range(0, len(batch), drone + 1):
+            drawn = [draw.record for draw in batch[start : start + drone]]
+            assert len(set(drawn)) == drone
+            assert len({items[index].altitude for index in drawn}) == altitudes
+
+
+def test_all_images_get_their_turn_and_every_draw_its_own_seed() -> None:
+    items = records(5, per_altitude=2, tiles=2)
+    draws = [draw for batch in sampler(items, steps=60).epoch(0) for draw in batch]
+    assert {draw.record for draw in draws} == set(range(len(items)))
+    assert len({draw.seed for draw in draws}) == len(draws)
+
+
+def test_a_location_with_few_images_repeats_them() -> None:
+    items = [
+        Record(Path(f"{n}.{view}"), view, f"{n:04d}")
+        for n in range(4)
+        for view in ("drone", "satellite")
+    ]
+    batch = sampler(items, drone=3, satellite=2, steps=1).epoch(0)[0]
+    assert len(batch) == 20 and len({draw.seed for draw in batch}) == 20
+    assert places(batch, items, 5) == list(dict.fromkeys(places(batch, items, 5)))
+
+
+def test_labels_follow_sorted_names_whatever_the_order_of_records() -> None:
+    items = records()
+    index = index_locations(items[::-1])
+    assert index.names == tuple(sorted(index.names)) and len(index.names) == 7
+
+
+@pytest.mark.parametrize("view", ["drone", "satellite"])
+def test_a_location_that_lacks_a_view_is_named(view: str) -> None:
+    items = [r for r in records() if r.location != "0005" or r.view != view]
+    with pytest.raises(SkyPartError, match=r"1 training locations lack.*0005"):
+        sampler(items)
+
+
+def test_no_images_and_too_few_locations_are_errors() -> None:
+    with pytest.raises(SkyPartError, match="no training images"):
+        sampler([])
+    with pytest.raises(SkyPartError, match=r"batch\.locations"):
+        sampler(records(3))

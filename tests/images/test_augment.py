@@ -1,0 +1,125 @@
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from PIL import Image
+
+from skypart.images.augment import NO_AUGMENTATION, Augmentation
+from skypart.images.decode import RgbImage
+from skypart.images.preprocess import Preprocessing, normalise
+
+STRONG = Augmentation(crop=0.3, aspect=1.5, rotation=180.0, grey=0.5, blur=0.5)
+
+
+def noise(height: int = 40, width: int = 60, seed: int = 0) -> RgbImage:
+    return np.random.default_rng(seed).integers(0, 256, (height, width, 3), dtype=np.uint8)
+
+
+def varied(augmentation: Augmentation, image: RgbImage, seed: int = 0, size: int = 28) -> RgbImage:
+    return augmentation(image, Preprocessing(size=size), np.random.default_rng(seed))
+
+
+@pytest.mark.parametrize("shape", [(40, 60), (28, 28), (1, 7), (301, 5)])
+def test_no_augmentation_is_exactly_what_evaluation_sees(shape: tuple[int, int], tmp_path: Path) -> None:
+    image = noise(*shape)
+    file = tmp_path / "photo.png"
+    Image.fromarray(image).save(file)
+    for seed in range(5):
+        np.testing.assert_array_equal(normalise(varied(NO_AUGMENTATION, image, seed)), Preprocessing(size=28)(file))
+
+
+def test_the_same_generator_gives_the_same_picture_and_another_another() -> None:
+    image = noise()
+    np.testing.assert_array_equal(varied(STRONG, image, 5), varied(STRONG, image, 5))
+    assert np.any(varied(STRONG, image, 5) != varied(STRONG, image, 6))
+
+
+def test_the_input_is_left_as_it_was() -> None:
+    image = noise(28, 28)
+    before = image.copy()
+    for seed in range(10):
+        varied(STRONG, image, seed)
+    np.testing.assert_array_equal(image, before)
+
+
+@settings(max_examples=40, deadline=None)
+@given(height=st.integers(1, 90), width=st.integers(1, 90), size=st.sampled_from([14, 28, 70]), seed=st.integers(0, 99))
+def test_any_size_and_aspect_give_a_square(height: int, width: int, size: int, seed: int) -> None:
+    out = varied(STRONG, noise(height, width), seed, size)
+    assert out.shape == (size, size, 3) and out.dtype == np.uint8
+
+
+def test_crops_keep_the_promised_area_and_aspect() -> None:
+    image = noise(400, 400)
+    only = replace(NO_AUGMENTATION, crop=0.5, aspect=1.3)
+    shares, ratios = [], []
+    for seed in range(300):
+        rows, columns = only._crop(image, np.random.default_rng(seed)).shape[:2]
+        shares.append(rows * columns / 400**2)
+        ratios.append(columns / rows)
+    assert 0.49 < min(shares) < 0.55 and 0.93 < max(shares) <= 1.0
+    assert 1 / 1.31 < min(ratios) < 0.85 and 1.2 < max(ratios) < 1.31
+
+
+@pytest.mark.parametrize("name", ["brightness", "contrast"])
+def test_brightness_and_contrast_stay_in_range(name: str) -> None:
+    flat = np.full((28, 28, 3), 100, dtype=np.uint8)
+    image = flat.copy()
+    image[:14] = 140
+    only = replace(NO_AUGMENTATION, **{name: 0.3})
+    factors = []
+    for seed in range(200):
+        out = varied(only, image, seed).astype(float)
+        measured = out.mean() / 120 if name == "brightness" else (out[0, 0, 0] - out[27, 0, 0]) / 40
+        factors.append(measured)
+    assert 0.67 < min(factors) < 0.75 and 1.25 < max(factors) < 1.33
+
+
+def test_saturation_and_hue_leave_grey_alone() -> None:
+    grey = np.repeat(noise(28, 28)[:, :, :1], 3, axis=2)
+    only = replace(NO_AUGMENTATION, saturation=0.9, hue=0.5, grey=0.5)
+    for seed in range(10):
+        np.testing.assert_allclose(varied(only, grey, seed).astype(int), grey.astype(int), atol=1)
+
+
+def test_a_turn_of_hue_by_a_third_permutes_the_channels() -> None:
+    image = np.zeros((28, 28, 3), dtype=np.uint8)
+    image[:] = (200, 120, 70)
+
+    class Third(np.random.Generator):
+        def uniform(self, low: float = 0.0, high: float = 1.0, size: int = 1) -> np.ndarray:  # type: ignore[override]
+            return np.full(size, high)
+
+    out = replace(NO_AUGMENTATION, hue=1 / 3)._colour(image, Third(np.random.PCG64()))
+    assert sorted(out[0, 0].tolist()) == [70, 120, 200] and out[0, 0].tolist() != [200, 120, 70]
+
+
+def test_grey_and_blur_come_with_their_probabilities() -> None:
+    image = noise(28, 28)
+    greys = [np.ptp(varied(replace(NO_AUGMENTATION, grey=0.3), image, s), axis=2).max() <= 1 for s in range(300)]
+    assert 0.22 < np.mean(greys) < 0.38
+    only = replace(NO_AUGMENTATION, blur=0.3)
+    blurred = [bool(np.any(varied(only, image, s) != image)) for s in range(300)]
+    assert 0.22 < np.mean(blurred) < 0.38
+
+
+def test_rotation_only_if_asked() -> None:
+    image = np.zeros((56, 56, 3), dtype=np.uint8)
+    image[:, 26:30] = 255
+    still = replace(STRONG, rotation=0.0, crop=1.0, aspect=1.0, grey=0.0, blur=0.0, hue=0.0)
+    for seed in range(20):  # a vertical bar stays one: all rows equal
+        out = varied(still, image, seed, 56)
+        assert np.all(out == out[:1])
+    turned = [varied(replace(NO_AUGMENTATION, rotation=180.0), image, s, 56) for s in range(20)]
+    assert sum(bool(np.any(out != out[:1])) for out in turned) >= 19
+    slight = [varied(replace(NO_AUGMENTATION, rotation=1.0), image, s, 56) for s in range(20)]
+    assert all(np.abs(out.astype(int) - image.astype(int)).mean() < 10 for out in slight)
+
+
+def test_corners_of_a_turned_picture_are_filled() -> None:
+    image = np.full((50, 50, 3), 200, dtype=np.uint8)
+    for seed in range(10):
+        assert varied(replace(NO_AUGMENTATION, rotation=180.0), image, seed).min() == 200

@@ -1,0 +1,67 @@
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from skypart.model.skypart import SkyPart
+from skypart.training.average import MovingAverage
+from tests.model.builders import pictures
+from tests.training.small_runs import small_recipe, small_run
+
+
+def moved(model: SkyPart, seed: int) -> None:
+    """Change everything that learns, and the running statistics, as a training step would."""
+    generator = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            if parameter.requires_grad:
+                parameter.add_(0.1 * torch.randn(parameter.shape, generator=generator))
+    model.train()(pictures(6, 28, 28, seed))
+
+
+def test_average_follows_the_formula_with_its_running_statistics(sues: Path, tmp_path: Path) -> None:
+    student = small_run(sues, tmp_path, teacher=False).student
+    average = MovingAverage(student, 0.9)
+    expected = {name: value.clone() for name, value in student.state_dict().items()}
+    for seed in range(3):
+        moved(student, seed)
+        average.update(student)
+        for name, value in student.state_dict().items():
+            if value.is_floating_point():
+                expected[name] = 0.9 * expected[name] + 0.1 * value
+            else:
+                expected[name] = value.clone()
+    moving = average.moving()
+    assert set(moving) == set(expected)
+    for name, value in moving.items():
+        torch.testing.assert_close(value, expected[name], rtol=1e-5, atol=1e-6)
+    assert not torch.equal(moving["cls_branch.norm.running_mean"], torch.zeros(48))
+    assert int(moving["cls_branch.norm.num_batches_tracked"]) == 3
+
+
+def test_frozen_parts_stay_bit_equal_and_nothing_learns(sues: Path, tmp_path: Path) -> None:
+    student = small_run(sues, tmp_path, teacher=False).student
+    average = MovingAverage(student, 0.996)
+    moved(student, 0)
+    average.update(student)
+    theirs = dict(student.named_parameters())
+    for name, mine in average.model.named_parameters():
+        assert not mine.requires_grad
+        assert torch.equal(mine, theirs[name]) == (not theirs[name].requires_grad), name
+    assert not average.model.training
+
+
+@pytest.mark.parametrize(("patch_layer", "cls_layer"), [(0, 0), (1, 4), (2, 3)])
+def test_the_students_trunk_serves_the_average(sues: Path, tmp_path: Path, patch_layer: int, cls_layer: int) -> None:
+    head = replace(small_recipe(sues, tmp_path).head, patch_layer=patch_layer, cls_layer=cls_layer)
+    student = small_run(sues, tmp_path, teacher=False, head=head).student
+    average = MovingAverage(student, 0.9)
+    moved(student, 1)
+    average.update(student)
+    images = pictures(3, 28, 28)
+    with torch.no_grad():
+        shared = average.model.finish(student.train().trunk(images)).embedding
+        own = average.model(images).embedding
+        assert torch.equal(shared, own)
+        assert not torch.allclose(own, student.eval()(images).embedding, atol=1e-4)

@@ -1,0 +1,195 @@
+import json
+import multiprocessing
+import resource
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors import safe_open
+from torch import nn
+from torch.optim import AdamW
+
+from skypart.errors import SkyPartError
+from skypart.training import checkpoint as module
+from skypart.training.checkpoint import (
+    Progress,
+    checkpoints,
+    code_version,
+    load_checkpoint,
+    newest_checkpoint,
+    read_facts,
+    save_checkpoint,
+)
+
+FORK = multiprocessing.get_context("fork")  # a fresh interpreter would spend seconds on importing torch
+FACTS = {"recipe": {"run": {"seed": 1}}, "code": "x", "data": {"fingerprint": "f"}}
+
+
+def learned(seed: int = 0, steps: int = 3) -> tuple[dict[str, nn.Module], AdamW]:
+    """Two small modules, one with running statistics, and an optimiser that has worked on them."""
+    torch.manual_seed(seed)
+    modules: dict[str, nn.Module] = {
+        "student": nn.Sequential(nn.Linear(4, 3), nn.BatchNorm1d(3)),
+        "loss": nn.Linear(3, 1),
+    }
+    optimiser = AdamW([p for m in modules.values() for p in m.parameters()], lr=0.1)
+    for _ in range(steps):
+        optimiser.zero_grad()
+        modules["loss"](modules["student"](torch.randn(5, 4))).square().sum().backward()
+        optimiser.step()
+    return modules, optimiser
+
+
+def save(folder: Path, step: int, keep: int = 2, seed: int = 0) -> Path:
+    modules, optimiser = learned(seed)
+    return save_checkpoint(folder, modules, optimiser, Progress(step=step), FACTS, keep)
+
+
+def same_state(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+    return set(one) == set(other) and all(torch.equal(one[key], other[key]) for key in one)
+
+
+def test_everything_comes_back(tmp_path: Path) -> None:
+    modules, optimiser = learned(0)
+    random_state = torch.get_rng_state()
+    progress = Progress(7, 12.5, 6, [{"epoch": 1, "score": 12.5}])
+    path = save_checkpoint(tmp_path, modules, optimiser, progress, FACTS, 2)
+    others, other_optimiser = learned(9, steps=1)
+    torch.manual_seed(5)
+    assert load_checkpoint(path, others, other_optimiser) == progress
+    assert read_facts(path) == (progress, FACTS)
+    assert torch.equal(torch.get_rng_state(), random_state)
+    for name in modules:
+        assert same_state(modules[name].state_dict(), others[name].state_dict())
+    for mine, theirs in zip(optimiser.state.values(), other_optimiser.state.values(), strict=True):
+        assert same_state(mine, theirs)
+
+
+def test_no_validation_yet_is_kept_as_such(tmp_path: Path) -> None:
+    assert read_facts(save(tmp_path, 3))[0] == Progress(step=3)
+
+
+@pytest.mark.parametrize("keep", [1, 2, 3])
+def test_the_newest_k_are_kept(tmp_path: Path, keep: int) -> None:
+    for step in (5, 10, 90, 100, 1000):
+        save(tmp_path, step, keep)
+    steps = [read_facts(path)[0].step for path in checkpoints(tmp_path)]
+    assert steps == [5, 10, 90, 100, 1000][-keep:]
+    assert len(list(tmp_path.iterdir())) == keep
+
+
+def test_a_truncated_or_strange_newest_file_is_passed_over(tmp_path: Path) -> None:
+    old, new = save(tmp_path, 1, 9), save(tmp_path, 2, 9)
+    whole = new.read_bytes()
+    for size in (0, 4, 100, len(whole) // 2, len(whole) - 1):
+        new.write_bytes(whole[:size])
+        assert newest_checkpoint(tmp_path) == old
+    new.write_bytes(b"not a checkpoint at all")
+    assert newest_checkpoint(tmp_path) == old
+    new.write_bytes(whole)
+    assert newest_checkpoint(tmp_path) == new
+    old.unlink()
+    new.write_bytes(whole[:100])
+    assert newest_checkpoint(tmp_path) is None
+    assert newest_checkpoint(tmp_path / "nowhere") is None
+
+
+def test_a_file_of_another_kind_or_version_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from safetensors.torch import save_file
+
+    save_file({"a": torch.zeros(1)}, tmp_path / "step-00000001.ckpt.safetensors", {"format": "skypart"})
+    with pytest.raises(SkyPartError, match="not a training checkpoint"):
+        read_facts(tmp_path / "step-00000001.ckpt.safetensors")
+    monkeypatch.setattr(module, "FORMAT_VERSION", 99)
+    newer = save(tmp_path, 2)
+    monkeypatch.undo()
+    with pytest.raises(SkyPartError, match="newer skypart"):
+        read_facts(newer)
+
+
+def test_a_checkpoint_of_another_model_names_what_differs(tmp_path: Path) -> None:
+    path = save(tmp_path, 1)
+    modules: dict[str, nn.Module] = {"student": nn.Linear(2, 2), "loss": nn.Linear(3, 1)}
+    optimiser = AdamW([p for m in modules.values() for p in m.parameters()])
+    with pytest.raises(SkyPartError, match="student"):
+        load_checkpoint(path, modules, optimiser)
+
+
+def test_a_full_disk_leaves_the_last_checkpoint_and_no_debris(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    good = save(tmp_path, 1)
+    before = good.read_bytes()
+
+    def full(_: object, path: Path, __: object) -> None:
+        Path(path).write_bytes(b"the first half of")
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(module, "save_file", full)
+    with pytest.raises(SkyPartError, match=r"step-00000002.*No space left.*free the disk"):
+        save(tmp_path, 2)
+    assert [path.name for path in tmp_path.iterdir()] == [good.name] and good.read_bytes() == before
+    assert newest_checkpoint(tmp_path) == good
+
+
+def _write_beyond_the_limit(folder: Path) -> None:
+    """In a process of its own: the system refuses to let the file grow beyond half of its size."""
+    save(folder, 1)
+    size = next(folder.iterdir()).stat().st_size
+    whole = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size // 2, whole[1]))
+    try:
+        save(folder, 2)
+    except SkyPartError as error:
+        resource.setrlimit(resource.RLIMIT_FSIZE, whole)
+        (folder / "said").write_text(str(error))
+
+
+def test_a_real_write_error_is_one_sentence(tmp_path: Path) -> None:
+    process = FORK.Process(target=_write_beyond_the_limit, args=(tmp_path,))
+    process.start()
+    process.join()
+    said = (tmp_path / "said").read_text()
+    assert "cannot write" in said and "step-00000002" in said and "free the disk" in said
+    assert {path.name for path in tmp_path.iterdir()} == {"said", "step-00000001.ckpt.safetensors"}
+
+
+def _write_for_ever(folder: Path, step: int) -> None:
+    student = nn.Linear(600, 600)
+    optimiser = AdamW(student.parameters())
+    while True:
+        step += 1
+        student.weight.data.fill_(step)
+        save_checkpoint(folder, {"student": student}, optimiser, Progress(step=step), {}, 2)
+
+
+def test_a_kill_at_any_moment_leaves_a_readable_newest_checkpoint(tmp_path: Path) -> None:
+    reached = 0
+    for round_ in range(12):
+        process = FORK.Process(target=_write_for_ever, args=(tmp_path, reached))
+        process.start()
+        while not (names := checkpoints(tmp_path)) or read_step(names[-1]) < reached + 2:
+            time.sleep(0.005)
+        time.sleep(0.0037 * (round_ + 1))
+        process.kill()
+        process.join()
+        newest = newest_checkpoint(tmp_path)
+        assert newest is not None and newest == checkpoints(tmp_path)[-1]
+        progress, _ = read_facts(newest)
+        with safe_open(newest, "pt") as file:
+            weight = file.get_tensor("student/weight")
+        assert bool((weight == progress.step).all())
+        assert progress.step >= reached + 2
+        reached = progress.step
+        assert len(checkpoints(tmp_path)) <= 3  # at most one not yet dropped
+    save(tmp_path, reached + 1)
+    assert not list(tmp_path.glob(".*"))  # what the kills left half-written is cleared away
+
+
+def read_step(path: Path) -> int:
+    return int(path.name[5:13])
+
+
+def test_code_version_names_the_package_and_is_plain_text() -> None:
+    assert code_version().startswith("0.") and json.dumps(code_version())

@@ -1,0 +1,189 @@
+"""`skypart train` as a process: killed, interrupted, resumed, and overfitting."""
+
+import multiprocessing
+import os
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors import safe_open
+from typer.testing import CliRunner
+
+from skypart.cli import app
+from skypart.datasets import open_dataset
+from skypart.errors import SkyPartError
+from skypart.model.embedder import load
+from skypart.training import loop, run
+from skypart.training.checkpoint import checkpoints, newest_checkpoint, read_facts
+from skypart.training.overfit import overfit
+from skypart.training.recipe import Recipe
+from skypart.training.run import train_recipe
+from skypart.training.setup import build_student, prepare
+from skypart.training.validation import validate
+from tests.training.fake_data import make_sues, swap_tiles
+from tests.training.small_runs import ALONE, PREPROCESSING, small_recipe, write_recipe
+
+FORK = multiprocessing.get_context("fork")
+RECIPES = Path(__file__).resolve().parents[2] / "recipes"
+
+
+def sixty_steps(root: Path, out: Path) -> Recipe:
+    """60 steps in 4 epochs with every loss on, a checkpoint each 10 steps."""
+    recipe = small_recipe(root, out)
+    return replace(
+        recipe,
+        data=replace(recipe.data, workers=1),
+        batch=replace(recipe.batch, steps=15),
+        optimiser=replace(recipe.optimiser, epochs=4),
+        run=replace(recipe.run, checkpoint_every=10, log_every=10),
+    )
+
+
+def start(file: Path) -> multiprocessing.process.BaseProcess:
+    process = FORK.Process(target=train_recipe, args=(file, [], False))
+    process.start()
+    return process
+
+
+def wait_for_step(out: Path, step: int, alive: multiprocessing.process.BaseProcess) -> None:
+    while not any(int(path.name[5:13]) >= step for path in checkpoints(out / "checkpoints")):
+        assert alive.is_alive(), "the run ended by itself"
+        time.sleep(0.01)
+
+
+@pytest.mark.slow
+def test_thirty_steps_kill_and_thirty_more_equal_sixty_straight(sues: Path, tmp_path: Path) -> None:
+    straight = write_recipe(tmp_path / "a.toml", sixty_steps(sues, tmp_path / "a"))
+    broken = write_recipe(tmp_path / "b.toml", sixty_steps(sues, tmp_path / "b"))
+    whole = start(straight)
+    killed = start(broken)
+    wait_for_step(tmp_path / "b", 30, killed)
+    os.kill(killed.pid or 0, signal.SIGKILL)
+    killed.join()
+    newest = newest_checkpoint(tmp_path / "b" / "checkpoints")
+    assert newest is not None and 30 <= read_facts(newest)[0].step < 60
+    again = start(broken)
+    again.join()
+    whole.join()
+    assert (whole.exitcode, killed.exitcode, again.exitcode) == (0, -signal.SIGKILL, 0)
+    ends = [tmp_path / name / "checkpoints" / "step-00000060.ckpt.safetensors" for name in "ab"]
+    with safe_open(ends[0], "pt") as one, safe_open(ends[1], "pt") as other:
+        assert set(one.keys()) == set(other.keys())
+        kinds = {"student/", "average/", "optimiser/", "loss/log_variance", "rng/"}
+        assert all(any(key.startswith(kind) for key in one.keys()) for kind in kinds)  # noqa: SIM118
+        for key in one.keys():  # noqa: SIM118
+            assert torch.equal(one.get_tensor(key), other.get_tensor(key)), key
+    facts = [read_facts(path) for path in ends]
+    assert facts[0][0] == facts[1][0]  # step, best and history
+
+
+@pytest.mark.slow
+def test_ctrl_c_saves_says_so_and_the_same_command_goes_on(sues: Path, tmp_path: Path) -> None:
+    recipe = sixty_steps(sues, tmp_path / "out")
+    recipe = replace(recipe, run=replace(recipe.run, checkpoint_every=3))
+    file = write_recipe(tmp_path / "recipe.toml", recipe)
+    command = [sys.executable, "-m", "skypart.cli", "train", str(file), "data.workers=2"]
+    process = subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+    )
+    while not checkpoints(tmp_path / "out" / "checkpoints"):
+        assert process.poll() is None, process.stderr and process.stderr.read()
+        time.sleep(0.02)
+    os.killpg(process.pid, signal.SIGINT)  # as a terminal does: to the loading processes too
+    said, errors = process.communicate()
+    assert process.returncode == 0, errors
+    assert "Traceback" not in errors
+    newest = newest_checkpoint(tmp_path / "out" / "checkpoints")
+    assert newest is not None
+    step = read_facts(newest)[0].step
+    assert 3 <= step < 60 and f"stopped at step {step}; start the same command again" in said
+    assert not (tmp_path / "out" / "model.safetensors").exists()
+    assert "trained 60 steps" in train_recipe(file, [], False)
+
+
+def test_the_command_trains_and_names_its_model(sues: Path, tmp_path: Path) -> None:
+    file = write_recipe(tmp_path / "recipe.toml", small_recipe(sues, tmp_path / "out", teacher=False))
+    done = CliRunner().invoke(app, ["train", str(file), "epochs=1", "batch.steps=2"])
+    assert done.exit_code == 0, done.output
+    assert "trained 2 steps" in done.output and "best by validation" in done.output
+    image = next((sues / "satellite-view").rglob("*.png"))
+    assert load(tmp_path / "out" / "model.safetensors").embed([image]).shape == (1, 48)
+    assert load(tmp_path / "out" / "best.safetensors").size == 28
+
+
+@pytest.mark.parametrize(
+    ("overrides", "word"),
+    [
+        (["data.root="], "data.root"),
+        (["data.root=/nowhere"], "/nowhere"),
+        (["backbone.size=30"], "use 28"),
+        (["batch.locations=64"], "batch.locations"),
+        (["backbone.name=untrained:huge"], "untrained:huge"),
+        (["backbone.trainable_blocks=9"], "trainable_blocks"),
+        (["run.device=cuda"], "cuda"),
+    ],
+)
+def test_what_a_user_can_get_wrong_is_one_sentence(sues: Path, tmp_path: Path, overrides: list[str], word: str) -> None:
+    if word == "cuda" and torch.cuda.is_available():
+        pytest.skip("there is a GPU here")
+    file = write_recipe(tmp_path / "recipe.toml", small_recipe(sues, tmp_path / "out", teacher=False))
+    with pytest.raises(SkyPartError) as error:
+        train_recipe(file, overrides, False)
+    assert word in str(error.value)
+    assert not (tmp_path / "out").exists()
+
+
+def overfitting(root: Path, out: Path, rate: float = 1e-3) -> Recipe:
+    """All of the tiny backbone learns: it has no features of its own to build on."""
+    recipe = small_recipe(root, out, teacher=False)
+    return replace(
+        recipe,
+        backbone=replace(recipe.backbone, trainable_blocks=4),
+        optimiser=replace(recipe.optimiser, head_lr=rate, backbone_lr=1e-3),
+    )
+
+
+def before_training(recipe: Recipe, locations: int) -> float:
+    """The untrained model's score on the pairs that `overfit` learns."""
+    records = [r for r in open_dataset(Path(recipe.data.root)).train if int(r.location) <= locations]
+    drone, tiles = ([r for r in records if r.view == view] for view in ("drone", "satellite"))
+    return validate(build_student(recipe), drone, tiles, PREPROCESSING, ALONE.device)["score"]
+
+
+@pytest.mark.slow
+def test_overfit_reaches_all_of_its_own_pairs_through_the_command(tmp_path: Path) -> None:
+    root = swap_tiles(make_sues(tmp_path / "data", locations=7, per_altitude=2))
+    file = write_recipe(tmp_path / "recipe.toml", overfitting(root, tmp_path / "out", rate=3e-3))
+    done = CliRunner().invoke(app, ["train", str(file), "--overfit"])
+    assert done.exit_code == 0, done.output
+    assert "R@1 100 % in both directions" in done.output
+
+
+def test_overfit_learns_a_few_by_heart_and_starts_afresh_each_time(tmp_path: Path) -> None:
+    root = swap_tiles(make_sues(tmp_path / "data", locations=4, per_altitude=1))
+    steps = []
+    assert before_training(overfitting(root, tmp_path / "new"), 3) < 50.0
+    for _ in range(2):
+        result = overfit(overfitting(root, tmp_path / "out"), ALONE, locations=3)
+        assert result.progress.best == 100.0 and result.finished
+        assert result.progress.history[-1]["D2S R@1"] == result.progress.history[-1]["S2D R@1"] == 100.0
+        steps.append(result.progress.step)
+    assert steps[0] == steps[1] > 0
+    header = newest_checkpoint(tmp_path / "out-overfit" / "checkpoints")
+    assert header is not None and read_facts(header)[1]["data"]["locations"] == 3
+
+
+def test_overfit_that_fails_is_an_error_that_says_where_to_look(
+    sues: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(loop, "validate", lambda *_: {"score": 40.0})
+    recipe = overfitting(sues, tmp_path / "out")
+    file = write_recipe(tmp_path / "recipe.toml", recipe)
+    monkeypatch.setattr(run, "overfit", lambda *_: loop.train(prepare(recipe, ALONE)))  # ten steps instead of 400
+    with pytest.raises(SkyPartError, match=r"only 40\.0 %.*skypart data check"):
+        train_recipe(file, [], True)

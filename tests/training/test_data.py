@@ -1,0 +1,137 @@
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+import skypart.images.weather
+from skypart.datasets import open_dataset
+from skypart.datasets.records import Record
+from skypart.datasets.sampler import BalancedSampler, Draw
+from skypart.errors import SkyPartError
+from skypart.images.augment import NO_AUGMENTATION, Augmentation
+from skypart.training.data import Batch, TrainingData, TrainingImages, fingerprint
+from skypart.training.distributed import Workers
+from tests.training.small_runs import ALONE, PREPROCESSING
+
+needs_weather = pytest.mark.skipif(
+    not hasattr(skypart.images.weather, "WeatherTransform"), reason="online weather is not there yet"
+)
+
+
+def training_data(
+    root: Path, loader_workers: int = 0, workers: Workers = ALONE, weather: str = "", plain: bool = False
+) -> TrainingData:
+    records = list(open_dataset(root).train)
+    augmentation = NO_AUGMENTATION if plain else Augmentation(rotation=20.0)
+    images = TrainingImages(records, PREPROCESSING, augmentation, weather, 7)
+    return TrainingData(images, BalancedSampler(records, 4, 2, 1, 3, 7), loader_workers, workers)
+
+
+def assert_same(one: list[Batch], other: list[Batch]) -> None:
+    assert len(one) == len(other) == 3
+    for a, b in zip(one, other, strict=True):
+        assert a.records == b.records
+        assert torch.equal(a.images, b.images)
+        assert torch.equal(a.location, b.location)
+        assert torch.equal(a.altitude.nan_to_num(), b.altitude.nan_to_num())
+
+
+@pytest.mark.parametrize("loader_workers", [1, 2])
+def test_the_images_are_bit_identical_for_any_number_of_workers(sues: Path, loader_workers: int) -> None:
+    assert_same(list(training_data(sues).epoch(1)), list(training_data(sues, loader_workers).epoch(1)))
+
+
+def test_an_epoch_can_be_entered_at_any_step(sues: Path) -> None:
+    whole = list(training_data(sues).epoch(1))
+    late = list(training_data(sues).epoch(1, 2))
+    assert len(late) == 1 and torch.equal(late[0].images, whole[2].images)
+
+
+def test_loading_leaves_the_global_random_state_alone(sues: Path) -> None:
+    before = torch.get_rng_state()
+    list(training_data(sues).epoch(0))
+    list(training_data(sues, 1).epoch(0))
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+def test_ranks_share_a_batch_in_slices(sues: Path) -> None:
+    whole = list(training_data(sues).epoch(0))
+    ranks = [list(training_data(sues, workers=Workers(r, 2, torch.device("cpu"))).epoch(0)) for r in range(2)]
+    for joined, left, right in zip(whole, *ranks, strict=True):
+        assert joined.records == left.records + right.records
+        assert torch.equal(joined.images, torch.cat([left.images, right.images]))
+        assert not set(left.location.tolist()) & set(right.location.tolist())
+
+
+def test_slices_partition_and_an_uneven_batch_is_refused() -> None:
+    shares = [Workers(r, 4, torch.device("cpu")).slice(12) for r in range(4)]
+    assert [i for share in shares for i in range(12)[share]] == list(range(12))
+    with pytest.raises(SkyPartError, match=r"batch\.locations"):
+        Workers(0, 3, torch.device("cpu")).slice(16)
+
+
+def test_a_batch_knows_its_labels_views_and_altitudes(sues: Path) -> None:
+    data = training_data(sues)
+    batch = next(data.epoch(0))
+    assert batch.images.shape == (12, 3, 28, 28) and batch.images.dtype == torch.float32
+    for place, index in enumerate(batch.records):
+        record = data.images.records[index]
+        assert data.sampler.index.names[int(batch.location[place])] == record.location
+        assert bool(batch.is_drone[place]) == (record.view == "drone")
+        if record.view == "drone":
+            assert float(batch.altitude[place]) == record.altitude
+        else:
+            assert bool(batch.altitude[place].isnan())
+
+
+def test_a_satellites_altitude_is_not_a_label(sues: Path, tmp_path: Path) -> None:
+    data = training_data(sues)
+    records = [replace(r, altitude=80.0) if r.view == "satellite" else r for r in data.images.records]
+    data.images.records = records
+    batch = next(data.epoch(0))
+    assert torch.equal(batch.altitude.isnan(), ~batch.is_drone)
+
+
+def test_without_augmentation_training_sees_what_evaluation_sees(sues: Path) -> None:
+    data = training_data(sues, plain=True)
+    for batch in data.epoch(0):
+        for place, index in enumerate(batch.records):
+            expected = PREPROCESSING(data.images.records[index].path)
+            np.testing.assert_array_equal(batch.images[place].numpy(), expected)
+
+
+@needs_weather
+@pytest.mark.parametrize("profile", ["paper", "weatherprompt"])
+def test_weather_falls_on_drone_images_only_and_differs_between_draws(sues: Path, profile: str) -> None:
+    clear, stormy = training_data(sues, plain=True).images, training_data(sues, weather=profile, plain=True).images
+    tiles = [i for i, r in enumerate(clear.records) if r.view == "satellite"]
+    drone = next(i for i, r in enumerate(clear.records) if r.view == "drone")
+    for tile in tiles:
+        assert torch.equal(stormy[Draw(tile, 5)][0], clear[Draw(tile, 5)][0])
+    seen = [stormy[Draw(drone, seed)][0] for seed in range(20)]
+    changed = [not torch.equal(image, clear[Draw(drone, 0)][0]) for image in seen]
+    assert 10 <= sum(changed) <= 20  # one of ten conditions is no weather
+    assert len({image.numpy().tobytes() for image in seen}) > 8
+    assert torch.equal(stormy[Draw(drone, 3)][0], seen[3])
+
+
+@needs_weather
+def test_weather_is_the_same_for_any_number_of_workers(sues: Path) -> None:
+    one = list(training_data(sues, 0, weather="paper").epoch(0))
+    assert_same(one, list(training_data(sues, 2, weather="paper").epoch(0)))
+
+
+def test_fingerprint_changes_with_the_images_and_not_with_their_order_or_place(sues: Path, tmp_path: Path) -> None:
+    records = list(open_dataset(sues).train)
+    same = fingerprint(records)
+    assert fingerprint(records[::-1]) == same
+    assert fingerprint(records[1:]) != same
+    moved = tmp_path / records[0].path.name
+    moved.write_bytes(records[0].path.read_bytes())
+    assert fingerprint([replace(records[0], path=moved), *records[1:]]) == same
+    moved.write_bytes(records[0].path.read_bytes() + b"\0")
+    assert fingerprint([replace(records[0], path=moved), *records[1:]]) != same
+    assert fingerprint([replace(records[0], location="9999"), *records[1:]]) != same
+    assert isinstance(records[0], Record)

@@ -1,0 +1,221 @@
+"""Two gloo processes against one on the joined batch."""
+
+import json
+import multiprocessing
+import os
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import torch.distributed as dist
+
+from skypart.errors import SkyPartError
+from skypart.model.storage import load_model
+from skypart.training.checkpoint import Progress, checkpoints
+from skypart.training.distributed import Workers, all_agree, gather
+from skypart.training.journal import Journal
+from skypart.training.loop import _Loop, train
+from skypart.training.recipe import Recipe
+from skypart.training.setup import Run, prepare
+from tests.training.small_runs import ALONE, small_recipe, write_recipe
+
+FORK = multiprocessing.get_context("fork")
+CPU = torch.device("cpu")
+LITTLE = 0.02
+
+
+def on_two(work: Any, folder: Path, *arguments: Any) -> list[Any]:
+    """Run `work(workers, *arguments)` in two processes; what it returns, by rank."""
+    folder.mkdir(parents=True, exist_ok=True)
+    processes = [FORK.Process(target=_work, args=(work, rank, folder, arguments)) for rank in range(2)]
+    for process in processes:
+        process.start()
+    for process in processes:
+        process.join()
+        assert process.exitcode == 0
+    return [torch.load(folder / f"rank{rank}.pt") for rank in range(2)]
+
+
+def _work(work: Any, rank: int, folder: Path, arguments: tuple[Any, ...]) -> None:
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo", init_method=f"file://{folder / 'meet'}", rank=rank, world_size=2)
+    torch.save(work(Workers(rank, 2, CPU), *arguments), folder / f"rank{rank}.pt")
+    dist.destroy_process_group()
+
+
+def perturb(run: Run) -> None:
+    """Leave the symmetric start: prototypes not orthogonal, s_g not 0, the average behind the student."""
+    generator = torch.Generator().manual_seed(0)
+    with torch.no_grad():
+        for parameter in run.student.parameters():
+            if parameter.requires_grad:
+                parameter.add_(0.02 * torch.randn(parameter.shape, generator=generator))
+        for value, s in zip((0.4, -0.3, 0.2, -0.1), run.loss.log_variance.values(), strict=False):
+            s.fill_(value)
+
+
+def first_step(workers: Workers, recipe: Recipe) -> dict[str, Any]:
+    """Loss, terms, gradients and running statistics of the first batch, with MAR at 0.6 of its weight."""
+    run = prepare(recipe, workers)
+    perturb(run)
+    loop = _Loop(run, Progress(step=3), None)
+    report, _ = loop._forward(next(run.data.epoch(0)), 3)
+    report.total.backward()  # type: ignore[no-untyped-call]
+    return {
+        "total": report.total.detach(),
+        "terms": report.terms,
+        "gradients": {name: p.grad for name, p in run.step.named_parameters() if p.grad is not None},
+        "running": {name: b for name, b in run.student.named_buffers() if "running" in name},
+    }
+
+
+def assert_two_equal_one(recipe: Recipe, folder: Path) -> dict[str, Any]:
+    one = first_step(ALONE, recipe)
+    two = on_two(first_step, folder, recipe)
+    torch.testing.assert_close((two[0]["total"] + two[1]["total"]) / 2, one["total"], rtol=1e-5, atol=1e-5)
+    for rank in two:
+        assert set(rank["gradients"]) == set(one["gradients"]) and set(rank["terms"]) == set(one["terms"])
+        for name, gradient in one["gradients"].items():
+            assert torch.allclose(rank["gradients"][name], gradient, rtol=1e-5, atol=1e-5), name
+        for name, value in one["running"].items():
+            torch.testing.assert_close(rank["running"][name], value, rtol=1e-5, atol=1e-5)
+    for term, value in one["terms"].items():
+        torch.testing.assert_close((two[0]["terms"][term] + two[1]["terms"][term]) / 2, value, rtol=1e-5, atol=1e-5)
+    for name, gradient in two[0]["gradients"].items():
+        assert torch.equal(gradient, two[1]["gradients"][name]), name
+    return one
+
+
+def test_two_processes_give_the_loss_and_gradients_of_one(sues: Path, tmp_path: Path) -> None:
+    one = assert_two_equal_one(small_recipe(sues, tmp_path), tmp_path / "two")
+    assert len(one["terms"]) == 10  # all are on, and none is trivially 0
+    assert all(float(value) > 1e-4 for value in one["terms"].values()), one["terms"]
+
+
+def cls_only(recipe: Recipe) -> Recipe:
+    """The baseline, in which most of the head has no loss."""
+    loss = replace(recipe.loss, part=False, alt=False, patch_nce=False)
+    return replace(recipe, loss=loss, head=replace(recipe.head, readout="cls"))
+
+
+def test_the_cls_only_baseline_too(sues: Path, tmp_path: Path) -> None:
+    assert_two_equal_one(cls_only(small_recipe(sues, tmp_path)), tmp_path / "two")
+
+
+def trained(workers: Workers, recipe: Recipe) -> dict[str, Any]:
+    run = prepare(recipe, workers)
+    train(run)
+    assert run.average is not None
+    return {"student": run.student.state_dict(), "loss": run.loss.state_dict(), "average": run.average.moving()}
+
+
+@pytest.mark.parametrize("baseline", [False, True])
+def test_all_ranks_hold_the_same_weights_after_training_and_only_the_first_writes(
+    sues: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, baseline: bool
+) -> None:
+    recipe = small_recipe(sues, tmp_path / "out")
+    recipe = cls_only(recipe) if baseline else recipe
+    left, right = on_two(trained, tmp_path / "two", recipe)
+    for part in left:
+        for name, value in left[part].items():
+            assert torch.equal(value, right[part][name]), f"{part} {name}"
+    assert len(checkpoints(tmp_path / "out" / "checkpoints")) == 2
+    records = [json.loads(line) for line in (tmp_path / "out" / "log.jsonl").read_text().splitlines()]
+    assert [r["step"] for r in records if r["kind"] == "train"] == list(range(10))  # once, not twice
+    assert len(list((tmp_path / "out" / "tensorboard").iterdir())) == 1
+    model = load_model(tmp_path / "out" / "model.safetensors").state_dict()
+    assert all(torch.equal(model[name], value) for name, value in left["student"].items())
+
+
+def far_apart(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor], start: dict[str, torch.Tensor]) -> float:
+    """The distance between two trained models over the way the first has come; Adam magnifies rounding errors."""
+    names = [name for name, value in one.items() if value.is_floating_point()]
+    gap = torch.cat([(one[name] - other[name]).flatten() for name in names]).norm()
+    way = torch.cat([(one[name] - start[name]).flatten() for name in names]).norm()
+    return float(gap / way)
+
+
+def test_two_processes_train_to_the_weights_of_one(sues: Path, tmp_path: Path) -> None:
+    recipe = small_recipe(sues, tmp_path / "two")
+    start = {name: value.clone() for name, value in prepare(recipe, ALONE).student.state_dict().items()}
+    two = on_two(trained, tmp_path / "ranks", recipe)[0]["student"]
+    alone = replace(recipe, run=replace(recipe.run, out=str(tmp_path / "one")))
+    assert far_apart(trained(ALONE, alone)["student"], two, start) < LITTLE
+
+
+def asked_to_stop_on_one(workers: Workers, recipe: Recipe) -> int:
+    run = prepare(recipe, workers)
+    loop = _Loop(run, Progress(), None)
+    inner = run.step.forward
+
+    def forward(*inputs: Any) -> Any:
+        if workers.rank == 1 and loop.progress.step == 2:
+            loop.stop_asked = True
+        return inner(*inputs)
+
+    run.step.forward = forward  # type: ignore[method-assign, assignment]
+    with Journal(run.folder, 10, 0, "", {}, workers.leads) as journal:
+        loop.go(journal)
+    return loop.progress.step
+
+
+def test_a_signal_to_one_process_stops_all_after_the_same_step(sues: Path, tmp_path: Path) -> None:
+    steps = on_two(asked_to_stop_on_one, tmp_path / "two", small_recipe(sues, tmp_path / "out", teacher=False))
+    assert steps == [3, 3]
+    assert [path.name[5:13] for path in checkpoints(tmp_path / "out" / "checkpoints")] == ["00000003"]
+
+
+def broken_on_one(workers: Workers, recipe: Recipe) -> str:
+    run = prepare(recipe, workers)
+    if workers.rank == 1:
+        inner = run.loss.mar.forward
+        run.loss.mar.forward = lambda *inputs: inner(*inputs) * float("nan")  # type: ignore[method-assign]
+    try:
+        train(run)
+    except SkyPartError as error:
+        return str(error)
+    return "nothing happened"
+
+
+def test_a_nan_on_one_process_stops_all_of_them(sues: Path, tmp_path: Path) -> None:
+    said = on_two(broken_on_one, tmp_path / "two", small_recipe(sues, tmp_path / "out", teacher=False))
+    assert all("NaN or infinite at step 0" in text for text in said)
+    assert "loss group part (term mar)" in said[1]
+    assert checkpoints(tmp_path / "out" / "checkpoints") == []
+
+
+def joined(workers: Workers) -> list[Any]:
+    rows = (torch.arange(3.0) + 10 * workers.rank).requires_grad_()
+    found = gather(rows)
+    (found * torch.arange(6.0)).sum().backward()  # type: ignore[no-untyped-call]
+    return [found.detach(), rows.grad, all_agree(True, CPU), all_agree(workers.rank == 0, CPU)]
+
+
+def test_gathering_joins_in_rank_order_and_gradients_come_back_from_all(tmp_path: Path) -> None:
+    for rank, (found, gradient, all_true, some_true) in enumerate(on_two(joined, tmp_path)):
+        assert found.tolist() == [0.0, 1.0, 2.0, 10.0, 11.0, 12.0]
+        assert gradient.tolist() == [2 * (3 * rank + i) for i in range(3)]  # once from each process
+        assert all_true and not some_true
+    alone = torch.ones(2)
+    assert gather(alone) is alone and not all_agree(False, CPU)
+
+
+@pytest.mark.slow
+def test_torchrun_trains_end_to_end(sues: Path, tmp_path: Path) -> None:
+    recipe = small_recipe(sues, tmp_path / "out")
+    file = write_recipe(tmp_path / "recipe.toml", recipe)
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    command += ["-m", "skypart.cli", "train", str(file), "data.workers=1"]
+    environment = os.environ | {"OMP_NUM_THREADS": "1"}
+    done = subprocess.run(command, capture_output=True, text=True, env=environment)
+    assert done.returncode == 0, done.stderr
+    assert "trained 10 steps" in done.stdout
+    start = {name: value.clone() for name, value in prepare(recipe, ALONE).student.state_dict().items()}
+    one = trained(ALONE, replace(recipe, run=replace(recipe.run, out=str(tmp_path / "one"))))["student"]
+    two = load_model(tmp_path / "out" / "model.safetensors").state_dict()
+    assert far_apart(one, two, start) < LITTLE
+    assert len(checkpoints(tmp_path / "out" / "checkpoints")) == 2

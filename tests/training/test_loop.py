@@ -1,0 +1,316 @@
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors import safe_open
+from safetensors.torch import save_file
+
+from skypart.errors import SkyPartError
+from skypart.losses.altitude import AltitudeLoss
+from skypart.losses.masked_reconstruction import MaskedReconstructionLoss
+from skypart.losses.proxy_anchor import ProxyAnchorLoss
+from skypart.losses.teacher_distillation import TeacherDistillationLoss
+from skypart.model.storage import load_model, read_metadata
+from skypart.training import checkpoint
+from skypart.training import loop as module
+from skypart.training.checkpoint import Progress, checkpoints, newest_checkpoint, read_facts
+from skypart.training.journal import Journal
+from skypart.training.loop import Result, _Loop, train
+from skypart.training.recipe import BatchRecipe
+from skypart.training.setup import Run, prepare
+from tests.training.fake_data import make_sues
+from tests.training.small_runs import ALONE, small_recipe, small_run
+
+
+def tensors(path: Path | None) -> dict[str, torch.Tensor]:
+    assert path is not None
+    with safe_open(path, "pt") as file:
+        return {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118
+
+
+def assert_identical(one: Path | None, other: Path | None) -> None:
+    """Bit by bit: weights, optimiser, average, s_g, random state."""
+    mine, theirs = tensors(one), tensors(other)
+    assert set(mine) == set(theirs)
+    assert {key.split("/")[0] for key in mine} == {"student", "average", "loss", "optimiser", "rng"}
+    for key, value in mine.items():
+        assert torch.equal(value, theirs[key]), key
+
+
+class GoneError(Exception):
+    """Stands for a process that is gone: nothing after it runs."""
+
+
+def train_until(run: Run, step: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Train and vanish in the middle of the step after `step`."""
+    inner = run.step.forward
+
+    def forward(*inputs: Any) -> Any:
+        if forward.calls == step:  # type: ignore[attr-defined]
+            raise GoneError
+        forward.calls += 1  # type: ignore[attr-defined]
+        return inner(*inputs)
+
+    forward.calls = 0  # type: ignore[attr-defined]
+    monkeypatch.setattr(run.step, "forward", forward)
+    with pytest.raises(GoneError):
+        train(run)
+
+
+@pytest.mark.parametrize(
+    "gone_after", [pytest.param(5, marks=pytest.mark.slow), 7, pytest.param(8, marks=pytest.mark.slow)]
+)
+def test_resume_is_exact_at_the_end_and_inside_of_an_epoch(
+    sues: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, gone_after: int
+) -> None:
+    run_recipe = replace(small_recipe(sues, tmp_path).run, checkpoint_every=2)
+    straight = small_run(sues, tmp_path / "a", run=replace(run_recipe, out=str(tmp_path / "a")))
+    train(straight)
+    broken = replace(run_recipe, out=str(tmp_path / "b"))
+    train_until(small_run(sues, tmp_path / "b", run=broken), gone_after, monkeypatch)
+    stood = newest_checkpoint(tmp_path / "b" / "checkpoints")
+    assert stood is not None and read_facts(stood)[0].step == {5: 5, 7: 6, 8: 8}[gone_after]
+    result = train(small_run(sues, tmp_path / "b", run=broken))
+    assert result.finished and result.progress.step == 10
+    assert_identical(
+        newest_checkpoint(tmp_path / "a" / "checkpoints"), newest_checkpoint(tmp_path / "b" / "checkpoints")
+    )
+    one, other = (tensors(tmp_path / name / "model.safetensors") for name in "ab")
+    assert all(torch.equal(one[key], other[key]) for key in one)
+
+
+def test_a_finished_run_is_not_trained_again(sues: Path, tmp_path: Path) -> None:
+    train(small_run(sues, tmp_path))
+    before = tensors(newest_checkpoint(tmp_path / "checkpoints"))
+    result = train(small_run(sues, tmp_path))
+    assert result.finished and result.progress.step == 10
+    after = tensors(newest_checkpoint(tmp_path / "checkpoints"))
+    assert all(torch.equal(before[key], after[key]) for key in before)
+
+
+def test_the_model_file_is_the_students_and_says_where_it_comes_from(sues: Path, tmp_path: Path) -> None:
+    run = small_run(sues, tmp_path)
+    result = train(run)
+    model = load_model(result.model)
+    for name, value in run.student.state_dict().items():
+        assert torch.equal(model.state_dict()[name], value), name
+    assert model.preprocessing.size == 28
+    header = read_metadata(result.model)
+    assert header["recipe"]["batch"]["locations"] == 4
+    assert header["provenance"]["data"]["fingerprint"] == run.facts["data"]["fingerprint"]
+    assert "10 steps on 6 locations" in header["provenance"]["training"]
+
+
+def test_the_best_by_validation_is_kept_whatever_comes_after(
+    sues: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scores = iter([10.0, 40.0, 40.0, 20.0])
+    states = []
+
+    def judge(model: torch.nn.Module, *_: Any) -> dict[str, float]:
+        states.append({name: value.clone() for name, value in model.state_dict().items()})
+        return {"score": next(scores)}
+
+    monkeypatch.setattr(module, "validate", judge)
+    optimiser = replace(small_recipe(sues, tmp_path).optimiser, epochs=4)
+    result = train(small_run(sues, tmp_path, optimiser=optimiser))
+    assert (result.progress.best, result.progress.best_step) == (40.0, 10)  # the first of equals
+    assert [entry["score"] for entry in result.progress.history] == [10.0, 40.0, 40.0, 20.0]
+    assert result.best is not None
+    best = load_model(result.best).state_dict()
+    assert all(torch.equal(best[name], value) for name, value in states[1].items())
+    assert not all(torch.equal(best[name], value) for name, value in states[3].items())
+
+
+def test_validation_every_n_epochs_and_never_without_a_split(sues: Path, tmp_path: Path) -> None:
+    recipe = small_recipe(sues, tmp_path)
+    every = replace(recipe.run, validate_every=2, out=str(tmp_path / "a"))
+    assert [e["epoch"] for e in train(small_run(sues, tmp_path, run=every)).progress.history] == [2]
+    nothing = replace(recipe.data, validation=0.0)
+    result = train(small_run(sues, tmp_path / "b", data=nothing))
+    assert result.best is None and result.progress.history == []
+
+
+GROUPS = [
+    (ProxyAnchorLoss, "align", "proxy_anchor", "nan"),
+    (MaskedReconstructionLoss, "part", "mar", "inf"),
+    (TeacherDistillationLoss, "distill", "teacher", "nan"),
+    (AltitudeLoss, "alt", "altitude", "inf"),
+]
+
+
+@pytest.mark.parametrize(("loss", "group", "term", "value"), GROUPS)
+def test_a_broken_group_stops_the_run_within_its_step(
+    sues: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, loss: type, group: str, term: str, value: str
+) -> None:
+    run = small_run(sues, tmp_path, run=replace(small_recipe(sues, tmp_path).run, checkpoint_every=1))
+    inner = loss.forward  # type: ignore[attr-defined]
+
+    def forward(self: Any, *inputs: Any) -> torch.Tensor:
+        forward.calls += 1  # type: ignore[attr-defined]
+        found: torch.Tensor = inner(self, *inputs)
+        return found * float(value) if forward.calls == 4 else found  # type: ignore[attr-defined]
+
+    forward.calls = 0  # type: ignore[attr-defined]
+    monkeypatch.setattr(loss, "forward", forward)
+    with pytest.raises(SkyPartError) as error:
+        train(run)
+    good = tensors(newest_checkpoint(tmp_path / "checkpoints"))
+    assert f"group {group} (term {term})" in str(error.value) and "step 3" in str(error.value)
+    assert [read_facts(path)[0].step for path in checkpoints(tmp_path / "checkpoints")] == [2, 3]
+    assert all(bool(torch.isfinite(v).all()) for v in good.values() if v.is_floating_point())
+    batch = list(run.data.epoch(0))[3]
+    listing = (tmp_path / "broken-batch-3-rank0.txt").read_text().split("\n")[:-1]
+    assert listing == [str(run.split.train[index].path) for index in batch.records]
+    assert listing[0] in str(error.value)
+    if group == "align":  # and it goes on from the good one
+        monkeypatch.undo()
+        assert train(small_run(sues, tmp_path)).finished
+
+
+def test_an_infinite_gradient_stops_before_it_touches_a_weight(sues: Path, tmp_path: Path) -> None:
+    run = small_run(sues, tmp_path)
+    before = {name: value.clone() for name, value in run.step.named_parameters()}
+    run.student.project.weight.register_hook(lambda gradient: gradient * float("inf"))  # type: ignore[no-untyped-call]
+    with pytest.raises(SkyPartError, match=r"the gradient is NaN or infinite at step 0.*\.jpg"):
+        train(run)
+    assert all(torch.equal(before[name], value) for name, value in run.step.named_parameters())
+    assert checkpoints(tmp_path / "checkpoints") == []
+
+
+def test_a_full_disk_stops_with_a_sentence_and_the_run_can_go_on(
+    sues: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(state: Any, path: Path, metadata: Any) -> None:
+        if '"step": 10' in metadata["progress"]:
+            raise OSError(28, "No space left on device")
+        save_file(state, path, metadata)
+
+    monkeypatch.setattr(checkpoint, "save_file", full)
+    with pytest.raises(SkyPartError, match="No space left"):
+        train(small_run(sues, tmp_path))
+    newest = newest_checkpoint(tmp_path / "checkpoints")
+    assert newest is not None and read_facts(newest)[0].step == 5
+    assert len(list((tmp_path / "checkpoints").iterdir())) == 1
+    monkeypatch.undo()
+    assert train(small_run(sues, tmp_path)).finished
+
+
+def test_a_changed_recipe_or_other_data_is_refused_and_a_harmless_change_is_not(sues: Path, tmp_path: Path) -> None:
+    recipe = small_recipe(sues, tmp_path, teacher=False)
+    train(prepare(recipe, ALONE))
+    changed = replace(
+        recipe,
+        optimiser=replace(recipe.optimiser, head_lr=1e-3),
+        augment=replace(recipe.augment, blur=0.2),
+    )
+    with pytest.raises(SkyPartError, match=r"recipe has changed since \(augment\.blur, optimiser\.head_lr\)"):
+        train(prepare(changed, ALONE))
+    other = make_sues(tmp_path / "other", locations=8, per_altitude=1)
+    with pytest.raises(SkyPartError, match="other data"):
+        train(prepare(replace(recipe, data=replace(recipe.data, root=str(other))), ALONE))
+    moved = tmp_path / "moved"
+    moved.symlink_to(sues)
+    free = replace(
+        recipe,
+        data=replace(recipe.data, root=str(moved), workers=1),
+        run=replace(recipe.run, keep=1, log_every=3, checkpoint_every=7),
+    )
+    assert train(prepare(free, ALONE)).progress.step == 10
+
+
+def test_collapsed_prototypes_are_warned_of(sues: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    said: list[str] = []
+    monkeypatch.setattr(Journal, "say", lambda _, text: said.append(text))
+    healthy = small_run(sues, tmp_path / "a")
+    train(healthy)
+    assert not any("collapsing" in text for text in said)
+    run = small_run(sues, tmp_path / "b", optimiser=replace(healthy.recipe.optimiser, head_lr=1e-12, epochs=1))
+    run.student.bank.temperature = 1e-3
+    run.student.film.gamma.data.zero_()
+    run.student.film.beta.data.copy_(run.student.bank.prototypes.data[2].expand(4, -1))
+    train(run)
+    assert any("prototypes are collapsing" in text and "100 %" in text for text in said)
+    assert run.student.training
+
+
+def accumulated(sues: Path, out: Path, accumulate: int, steps: int) -> Run:
+    """A run without clipping and batch norm's memory of order, at its first optimiser step."""
+    recipe = small_recipe(sues, out)
+    return small_run(
+        sues,
+        out,
+        batch=BatchRecipe(locations=4, drone=2, steps=steps, accumulate=accumulate),
+        optimiser=replace(recipe.optimiser, clip=0.0),
+        distill=replace(recipe.distill, mar_ramp_epochs=0.0),
+    )
+
+
+def gradients_of_steps(run: Run, batches: int, monkeypatch: pytest.MonkeyPatch) -> dict[str, torch.Tensor]:
+    """The gradients the optimiser would have used in the first step of a run of `batches` a step."""
+    found: dict[str, torch.Tensor] = {}
+
+    def catch(loop: _Loop, *_: Any) -> float:
+        found.update({n: p.grad.clone() for n, p in run.step.named_parameters() if p.grad is not None})
+        raise GoneError
+
+    monkeypatch.setattr(_Loop, "_update", catch)
+    with pytest.raises(GoneError):
+        train(run)
+    monkeypatch.undo()
+    return found
+
+
+def test_accumulation_gives_the_mean_of_the_batches_gradients(
+    sues: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    both = gradients_of_steps(accumulated(sues, tmp_path / "a", 2, 3), 2, monkeypatch)
+    run = accumulated(sues, tmp_path / "b", 1, 6)  # the same batches, one a step
+    loop = _Loop(run, Progress(), None)
+    expected: dict[str, torch.Tensor] = {}
+    for draw, batch in zip(range(2), run.data.epoch(0), strict=False):
+        run.step.zero_grad()
+        loop._forward(batch, draw)[0].total.backward()  # type: ignore[no-untyped-call]
+        for name, parameter in run.step.named_parameters():
+            if parameter.grad is not None:
+                expected[name] = expected.get(name, torch.zeros(())) + parameter.grad / 2
+    assert set(both) == set(expected)
+    for name, gradient in both.items():
+        torch.testing.assert_close(gradient, expected[name], rtol=1e-4, atol=1e-6)
+
+
+def test_accumulated_runs_count_optimiser_steps(sues: Path, tmp_path: Path) -> None:
+    result: Result = train(accumulated(sues, tmp_path, 2, 3))
+    assert result.progress.step == 6 and 0 <= result.idle < 1
+
+
+def test_mar_ramps_up_over_its_epochs_and_the_learning_rate_follows_the_curve(
+    sues: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = small_run(sues, tmp_path)
+    inner, weights = run.step.forward, []
+
+    def forward(*inputs: Any) -> Any:
+        weights.append(inputs[-1])
+        return inner(*inputs)
+
+    monkeypatch.setattr(run.step, "forward", forward)
+    train(run)
+    assert weights == pytest.approx([0.0, 0.2, 0.4, 0.6, 0.8, 1.0, 1.0, 1.0, 1.0, 1.0])
+    for group in run.optimiser.param_groups:
+        assert group["lr"] == pytest.approx(0.01 * group["peak"])  # the last step's
+
+
+def test_fine_tuning_starts_from_a_models_weights(sues: Path, tmp_path: Path) -> None:
+    first = small_run(sues, tmp_path / "a")
+    result = train(first)
+    recipe = small_recipe(sues, tmp_path / "b")
+    again = prepare(replace(recipe, backbone=replace(recipe.backbone, start=str(result.model), size=42)), ALONE)
+    for name, value in first.student.state_dict().items():
+        assert torch.equal(again.student.state_dict()[name], value), name
+    assert again.student.preprocessing.size == 42
+    frozen = [name for name, p in again.student.named_parameters() if not p.requires_grad]
+    assert any("blocks.1." in name for name in frozen) and not any("blocks.2." in name for name in frozen)
+    assert train(again).finished

@@ -1,0 +1,154 @@
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from skypart.losses.geopart import LossBatch, LossReport
+from skypart.training.data import Batch
+from skypart.training.recipe import BackboneRecipe, DistillRecipe
+from skypart.training.setup import Run
+from skypart.training.step import Chance
+from tests.training.small_runs import small_recipe, small_run
+
+CPU = torch.device("cpu")
+
+
+def first_batch(run: Run) -> Batch:
+    return next(run.data.epoch(0))
+
+
+def chance(run: Run, images: int = 12) -> Chance:
+    return Chance.draw(1, 0, images, run.student.config.prototypes, 4, run.recipe.distill)
+
+
+def losses(run: Run, mar_weight: float = 1.0) -> LossReport:
+    batch = first_batch(run)
+    teacher = run.teacher.of(batch.records, CPU) if run.teacher is not None else None
+    average = run.average.model if run.average is not None else None
+    report: LossReport = run.step(batch, chance(run), average, teacher, mar_weight)[0]
+    return report
+
+
+def test_the_full_recipe_has_every_group_and_term(sues: Path, tmp_path: Path) -> None:
+    report = losses(small_run(sues, tmp_path))
+    assert set(report.groups) == {"align", "part", "distill", "alt"}
+    assert set(report.terms) == {
+        "circle", "proxy_anchor", "info_nce", "patch_nce", "uapa", "mar", "diversity", "teacher", "ema", "altitude",
+    }  # fmt: skip
+    assert all(bool(torch.isfinite(value)) for value in report.terms.values())
+    assert float(report.terms["diversity"]) == pytest.approx(0.0, abs=1e-6)  # orthogonal at the start
+    recomputed = sum(float(value) for value in report.groups.values())  # all s_g are 0
+    assert float(report.total.detach()) == pytest.approx(recomputed, rel=1e-5)
+
+
+def test_gradients_reach_all_that_learns_and_nothing_else(sues: Path, tmp_path: Path) -> None:
+    run = small_run(sues, tmp_path)
+    run.student.bank.prototypes.data.add_(0.05 * torch.randn(6, 32, generator=torch.Generator().manual_seed(0)))
+    losses(run).total.backward()  # type: ignore[no-untyped-call]
+    for name, parameter in run.step.named_parameters():
+        if parameter.requires_grad:
+            assert parameter.grad is not None and bool(parameter.grad.abs().sum() > 0), name
+        else:
+            assert parameter.grad is None, name
+    assert not any(p.grad is not None for p in run.average.model.parameters())  # type: ignore[union-attr]
+    moving = [name for name, p in run.step.named_parameters() if not p.requires_grad]
+    assert moving and all(name.startswith("student.backbone.") for name in moving)
+
+
+@pytest.mark.parametrize(
+    ("switches", "groups"),
+    [
+        ({"alt": False}, {"align", "part", "distill"}),
+        ({"part": False}, {"align", "distill", "alt"}),
+        ({"distill": False}, {"align", "part", "alt"}),
+        ({"align": False}, {"part", "distill", "alt"}),
+        ({"teacher": False, "ema": False}, {"align", "part", "alt"}),
+    ],
+)
+def test_groups_can_be_switched_off(sues: Path, tmp_path: Path, switches: dict[str, bool], groups: set[str]) -> None:
+    loss = replace(small_recipe(sues, tmp_path).loss, **switches)  # type: ignore[arg-type]
+    run = small_run(sues, tmp_path, loss=loss)
+    assert set(losses(run).groups) == groups
+    assert (run.average is None) == (not loss.distill or not loss.ema)
+    assert (run.teacher is None) == (not loss.distill or not loss.teacher)
+
+
+def test_without_teacher_or_altitudes_their_terms_are_absent_and_s_g_gets_no_gradient(
+    sues: Path, tmp_path: Path
+) -> None:
+    run = small_run(sues, tmp_path, teacher=False)
+    batch = first_batch(run)
+    unlabelled = replace(batch, altitude=torch.full_like(batch.altitude, float("nan")))
+    report = run.step(unlabelled, chance(run), run.average.model if run.average else None, None, 1.0)[0]
+    assert "teacher" not in report.terms and set(report.groups) == {"align", "part", "distill"}
+    report.total.backward()
+    assert run.loss.log_variance["alt"].grad is None
+    assert run.loss.log_variance["align"].grad is not None
+
+
+def test_the_ramp_scales_mar_alone(sues: Path, tmp_path: Path) -> None:
+    run = small_run(sues, tmp_path)
+    state = {name: value.clone() for name, value in run.student.state_dict().items()}
+    found = []
+    for weight in (0.0, 0.5, 1.0):
+        run.student.load_state_dict(state)
+        report = losses(run, weight)
+        assert float(report.groups["part"]) == pytest.approx(
+            weight * float(report.terms["mar"]) + float(report.terms["diversity"]), rel=1e-5, abs=1e-6
+        )
+        found.append(report)
+    assert float(found[0].terms["mar"]) == float(found[2].terms["mar"]) > 0.1
+
+
+def test_chance_is_a_function_of_seed_and_step_and_place() -> None:
+    recipe = DistillRecipe(mar_ratio=0.3, patches=4)
+    one, same, other = (Chance.draw(5, step, 8, 6, 16, recipe) for step in (3, 3, 4))
+    assert torch.equal(one.noise, same.noise) and torch.equal(one.patches, same.patches)
+    assert not torch.equal(one.noise, other.noise) and not torch.equal(one.masked, other.masked)
+    assert one.masked.sum(1).tolist() == [5] * 8  # round(0.3 * 16)
+    assert one.patches.shape == (8, 4)
+    assert all(len(set(row)) == 4 for row in one.patches.tolist())
+    half = one.part(slice(4, 8), CPU)
+    assert torch.equal(half.noise, one.noise[4:]) and torch.equal(half.masked, one.masked[4:])
+
+
+@pytest.mark.parametrize("trainable", [0, 2, 4])
+def test_the_average_sees_its_own_weights_only(sues: Path, tmp_path: Path, trainable: int) -> None:
+    """What self-distillation compares with is the average on the images, however much of it is shared."""
+    run = small_run(sues, tmp_path, backbone=BackboneRecipe("untrained:tiny", 28, trainable))
+    assert run.average is not None
+    generator = torch.Generator().manual_seed(0)
+    with torch.no_grad():
+        for parameter in run.student.parameters():
+            if parameter.requires_grad:
+                parameter.add_(0.1 * torch.randn(parameter.shape, generator=generator))
+    batch = first_batch(run)
+    seen: list[LossBatch] = []
+    run.step.loss.register_forward_pre_hook(lambda _, inputs: seen.append(inputs[0]))
+    run.step(batch, chance(run), run.average.model, None, 1.0)
+    with torch.no_grad():
+        torch.testing.assert_close(seen[0].ema_embedding, run.average.model(batch.images).embedding)
+
+
+def test_gradient_checkpointing_changes_no_gradient(sues: Path, tmp_path: Path) -> None:
+    gradients = []
+    for wanted in (False, True):
+        run = small_run(sues, tmp_path, backbone=BackboneRecipe("untrained:tiny", 28, 2, wanted))
+        assert run.student.tokens_from.gradient_checkpointing is wanted
+        losses(run).total.backward()  # type: ignore[no-untyped-call]
+        gradients.append([p.grad for p in run.step.parameters() if p.grad is not None])
+    for plain, recomputed in zip(*gradients, strict=True):
+        torch.testing.assert_close(plain, recomputed)
+
+
+def test_bfloat16_stays_near_float32_and_finite(sues: Path, tmp_path: Path) -> None:
+    recipe = small_recipe(sues, tmp_path)
+    totals = []
+    for precision in ("float32", "bfloat16"):
+        run = small_run(sues, tmp_path, optimiser=replace(recipe.optimiser, precision=precision))
+        report = losses(run)
+        report.total.backward()  # type: ignore[no-untyped-call]
+        assert all(bool(torch.isfinite(p.grad).all()) for p in run.step.parameters() if p.grad is not None)
+        totals.append(float(report.total.detach()))
+    assert totals[0] != totals[1] and totals[1] == pytest.approx(totals[0], rel=0.05)

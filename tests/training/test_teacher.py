@@ -1,0 +1,122 @@
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import save_file
+
+from skypart.datasets import open_dataset
+from skypart.datasets.records import Record
+from skypart.images.preprocess import Preprocessing
+from skypart.model.backbone import load_backbone
+from skypart.model.vit import ViTConfig
+from skypart.training import teacher as module
+from skypart.training.teacher import TeacherFeatures
+from tests.model.builders import scrambled_vit
+from tests.training.small_runs import small_recipe, small_run
+
+CPU = torch.device("cpu")
+
+
+@pytest.fixture
+def weights(tmp_path: Path) -> str:
+    vit = scrambled_vit(ViTConfig(dim=64, depth=2, heads=1, hidden=64, grid=(3, 3)))
+    save_file(vit.state_dict(), tmp_path / "teacher.safetensors")
+    return str(tmp_path / "teacher.safetensors")
+
+
+@pytest.fixture
+def records(sues: Path) -> list[Record]:
+    return list(open_dataset(sues).train)
+
+
+def direct(weights: str, records: list[Record], size: int) -> torch.Tensor:
+    """The normed CLS of every image as evaluation sees it, one at a time."""
+    backbone = load_backbone(weights).eval()
+    with torch.no_grad():
+        return torch.cat(
+            [backbone(torch.from_numpy(Preprocessing(size=size)(record.path))[None])[0].cls for record in records]
+        )
+
+
+def test_features_equal_direct_computation(weights: str, records: list[Record], tmp_path: Path) -> None:
+    features = TeacherFeatures(weights, 28, records, tmp_path / "cache", CPU)
+    expected = direct(weights, records, 28)
+    assert features.dim == 64
+    torch.testing.assert_close(features.features, expected, rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(features.of([5, 2, 5], CPU), expected[[5, 2, 5]], rtol=1e-5, atol=1e-5)
+
+
+def test_a_second_run_reads_the_cache_and_a_lost_shard_is_made_again(
+    weights: str, records: list[Record], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "_SHARD", 30)
+    first = TeacherFeatures(weights, 28, records, tmp_path / "cache", CPU).features
+    shards = sorted((tmp_path / "cache").glob("*.npy"))
+    assert len(shards) == 3  # 72 images
+    kept = {shard: shard.stat().st_mtime_ns for shard in shards[1:]}
+    shards[0].unlink()
+    again = TeacherFeatures(weights, 28, records, tmp_path / "cache", CPU).features
+    assert torch.equal(first, again)
+    assert {shard: shard.stat().st_mtime_ns for shard in shards[1:]} == kept
+
+    def refuse(name: str) -> None:
+        raise AssertionError("the teacher was loaded although all features are there")
+
+    monkeypatch.setattr(module, "load_backbone", refuse)
+    assert torch.equal(TeacherFeatures(weights, 28, records, tmp_path / "cache", CPU).features, first)
+
+
+def test_a_broken_off_computation_leaves_whole_shards_only(
+    weights: str, records: list[Record], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "_SHARD", 30)
+    save = np.save
+    written: list[Path] = []
+
+    def save_once(path: Path, array: np.ndarray) -> None:
+        if written:
+            path.write_bytes(b"half")
+            raise KeyboardInterrupt
+        written.append(path)
+        save(path, array)
+
+    monkeypatch.setattr(np, "save", save_once)
+    with pytest.raises(KeyboardInterrupt):
+        TeacherFeatures(weights, 28, records, tmp_path / "cache", CPU)
+    assert len(list((tmp_path / "cache").iterdir())) == 1
+    monkeypatch.undo()
+    monkeypatch.setattr(module, "_SHARD", 30)
+    features = TeacherFeatures(weights, 28, records, tmp_path / "cache", CPU).features
+    torch.testing.assert_close(features, direct(weights, records, 28), rtol=1e-5, atol=1e-5)
+
+
+def test_another_size_teacher_or_image_is_not_taken_from_the_cache(
+    weights: str, records: list[Record], tmp_path: Path
+) -> None:
+    few = records[:10]
+    small = TeacherFeatures(weights, 28, few, tmp_path / "cache", CPU).features
+    large = TeacherFeatures(weights, 42, few, tmp_path / "cache", CPU).features
+    other = TeacherFeatures(weights, 28, records[1:11], tmp_path / "cache", CPU).features
+    assert not torch.allclose(small, large) and not torch.allclose(small, other)
+    torch.testing.assert_close(small[1:], other[:-1], rtol=1e-5, atol=1e-5)
+
+
+def test_a_run_gives_the_loss_features_of_clean_images_whatever_the_augmentation(
+    sues: Path, tmp_path: Path, weights: str
+) -> None:
+    recipe = small_recipe(sues, tmp_path)
+    run = small_run(sues, tmp_path / "out", distill=replace(recipe.distill, teacher=weights))
+    assert run.teacher is not None
+    batch = next(run.data.epoch(0))
+    expected = direct(weights, [run.split.train[i] for i in batch.records], 28)
+    torch.testing.assert_close(run.teacher.of(batch.records, CPU), expected, rtol=1e-5, atol=1e-5)
+
+
+def test_the_start_of_a_run_does_not_depend_on_whether_features_were_cached(sues: Path, tmp_path: Path) -> None:
+    fresh, cached = small_run(sues, tmp_path), small_run(sues, tmp_path)
+    for name, value in fresh.loss.state_dict().items():
+        assert torch.equal(value, cached.loss.state_dict()[name]), name
+    for name, value in fresh.student.state_dict().items():
+        assert torch.equal(value, cached.student.state_dict()[name]), name

@@ -1,0 +1,75 @@
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from skypart.datasets import open_dataset
+from skypart.images.preprocess import Preprocessing
+from skypart.training.validation import hold_out, validate
+from tests.training.fake_data import make_sues
+from tests.training.small_runs import ALONE, PREPROCESSING, small_run
+
+
+@pytest.fixture
+def with_test_split(tmp_path: Path) -> Path:
+    """Ten locations of which only six are trained on."""
+    root = make_sues(tmp_path / "ten", locations=10, per_altitude=2)
+    (root / "train_ids.txt").write_text("1 2 3 4 5 6\n")
+    return root
+
+
+def test_held_out_locations_are_training_locations_that_are_not_trained_on(with_test_split: Path) -> None:
+    dataset = open_dataset(with_test_split)
+    split = hold_out(dataset.train, 0.34, 4, 42)
+    trained, held = {r.location for r in split.train}, {r.location for r in split.drone}
+    official = {r.location for r in dataset.train}
+    assert len(official) == 6 and len(held) == 2
+    assert not trained & held and trained | held == official
+    assert {r.location for r in split.satellite} == official  # the others as distractors
+    queries = {r.location for test in dataset.tests for r in test.query}
+    assert len(queries) == 4 and not queries & (trained | held)
+    assert all(r.view == "drone" for r in split.drone) and all(r.view == "satellite" for r in split.satellite)
+
+
+def test_the_split_is_drawn_from_the_seed_and_thinned_over_altitudes(sues: Path) -> None:
+    records = open_dataset(sues).train
+    one, same = hold_out(records, 0.25, 4, 1), hold_out(list(records)[::-1], 0.25, 4, 1)
+    assert {r.location for r in one.drone} == {r.location for r in same.drone}
+    assert len({frozenset(r.location for r in hold_out(records, 0.25, 4, seed).drone) for seed in range(8)}) > 1
+    for name in {r.location for r in one.drone}:
+        chosen = [r for r in one.drone if r.location == name]
+        assert len(chosen) == 4 and {r.altitude for r in chosen} == {150.0, 200.0, 250.0, 300.0}
+
+
+@pytest.mark.parametrize(("share", "held"), [(0.0, 0), (0.01, 2), (0.25, 2), (0.5, 4), (0.99, 6)])
+def test_the_share_leaves_at_least_two_to_train_on(sues: Path, share: float, held: int) -> None:
+    split = hold_out(open_dataset(sues).train, share, 4, 0)
+    assert len({r.location for r in split.drone}) == held
+    assert len({r.location for r in split.train}) == 8 - held
+    if not held:
+        assert not split.satellite
+
+
+def test_validation_is_deterministic_and_leaves_the_model_in_its_mode(sues: Path, tmp_path: Path) -> None:
+    run = small_run(sues, tmp_path, teacher=False)
+    results = [
+        validate(run.student, run.split.drone, run.split.satellite, PREPROCESSING, ALONE.device) for _ in range(2)
+    ]
+    assert results[0] == results[1] and run.student.training
+    assert set(results[0]) == {"D2S R@1", "D2S AP", "S2D R@1", "S2D AP", "score"}
+    assert results[0]["score"] == pytest.approx((results[0]["D2S R@1"] + results[0]["S2D R@1"]) / 2)
+
+
+def test_validation_is_the_plain_count_of_nearest_neighbours(sues: Path, tmp_path: Path) -> None:
+    run = small_run(sues, tmp_path, teacher=False)
+    drone, tiles = run.split.drone, run.split.satellite
+    found = validate(run.student, drone, tiles, Preprocessing(size=28), ALONE.device)
+    from skypart.model.embedder import Embedder
+
+    embedder = Embedder(run.student)
+    similarity = embedder.embed([r.path for r in drone]) @ embedder.embed([r.path for r in tiles]).T
+    down = np.mean([tiles[i].location == r.location for i, r in zip(similarity.argmax(1), drone, strict=True)])
+    held = {r.location for r in drone}
+    asked = [j for j, tile in enumerate(tiles) if tile.location in held]
+    up = np.mean([drone[int(similarity[:, j].argmax())].location == tiles[j].location for j in asked])
+    assert (found["D2S R@1"], found["S2D R@1"]) == pytest.approx((100 * down, 100 * up))
