@@ -54,12 +54,8 @@ def cast_pinhole(ground: Ground, camera: Camera) -> Hits:
     first = float(angle.min())
     rows = min(max(math.ceil((float(angle.max()) - first) * camera.focal * float(run.max())), 2), MAX_ROWS)
     step = (float(angle.max()) - first) / (rows - 1)
-    headings = math.radians(camera.azimuth) + first + step * np.arange(rows)
-    plan_x = (cx + np.outer(np.sin(headings), radii)).astype(np.float32)
-    plan_y = (cy + np.outer(np.cos(headings), radii)).astype(np.float32)
-    height = sample(ground.heights, ground.gsd, plan_x, plan_y).astype(np.float32)
-    seen: FloatMap = np.divide(height - np.float32(cz), radii.astype(np.float32), dtype=np.float32)
-
+    headings = math.radians(camera.azimuth) + first + step * np.arange(rows, dtype=np.float64)
+    seen = _profiles(ground, (cx, cy, cz), headings, radii)
     row = np.round((angle - np.float32(first)) * np.float32(1 / step)).astype(np.int64)
     index = _first_above(seen, row, down)
     missed = index >= len(radii)
@@ -67,10 +63,10 @@ def cast_pinhole(ground: Ground, camera: Camera) -> Hits:
     flat = row * len(radii) + index
     after, before = seen.ravel()[flat], seen.ravel()[flat - 1]
     share = np.clip((down - before) / np.maximum(after - before, np.float32(1e-9)), 0, 1)
-    near, far = radii.astype(np.float32)[index - 1], radii.astype(np.float32)[index]
+    near, far = radii[index - 1], radii[index]
     distance = near + share * (far - near)
     distance = np.where(missed, np.float32(low - cz) / down, distance)
-    tall = height.ravel()[flat] - height.ravel()[flat - 1]
+    tall = after * far - before * near
     wall = (tall > WALL_RISE * (far - near)) & ~missed & ~sky
     heading = angle + np.float32(math.radians(camera.azimuth))
     sin, cos = np.sin(heading), np.cos(heading)
@@ -87,15 +83,30 @@ def cast_pinhole(ground: Ground, camera: Camera) -> Hits:
     )
 
 
-def _radii(start: float, stop: float, altitude: float, focal: float, gsd: float) -> NDArray[np.float64]:
+def _radii(start: float, stop: float, altitude: float, focal: float, gsd: float) -> NDArray[np.float32]:
     """Distances at which the ground is probed: a raster cell apart, farther apart where a pixel covers more."""
     radii, reach = [start], start
     while reach < stop:
-        reach += max(0.8 * gsd, 0.6 * (reach * reach + altitude * altitude) / (altitude * focal))
+        reach += max(0.8 * gsd, 0.75 * (reach * reach + altitude * altitude) / (altitude * focal))
         radii.append(reach)
     if len(radii) < 2:
         radii.append(start + gsd)
-    return np.asarray(radii)
+    return np.asarray(radii, dtype=np.float32)
+
+
+def _profiles(
+    ground: Ground, centre: tuple[float, float, float], headings: NDArray[np.float64], radii: NDArray[np.float32]
+) -> FloatMap:
+    """Slope at which the ground is seen, (headings, radii): rise over run from the camera's centre."""
+    scale = 1 / ground.gsd
+    columns = np.outer((np.sin(headings) * scale).astype(np.float32), radii)
+    rows = np.outer((np.cos(headings) * -scale).astype(np.float32), radii)
+    columns += np.float32(centre[0] * scale - 0.5)
+    rows += np.float32(-centre[1] * scale - 0.5)
+    seen: FloatMap = cv2.remap(ground.heights, columns, rows, cv2.INTER_LINEAR, borderMode=cv2.BORDER_REFLECT_101)
+    seen -= np.float32(centre[2])
+    seen *= 1 / radii
+    return seen
 
 
 def _first_above(seen: FloatMap, row: NDArray[np.int64], slope: FloatMap) -> NDArray[np.int64]:
@@ -105,7 +116,9 @@ def _first_above(seen: FloatMap, row: NDArray[np.int64], slope: FloatMap) -> NDA
     np.clip(best, floor, 1.0, out=best)
     stride = 2.0 * (1.0 - floor)
     best += stride * np.arange(len(best))[:, None]
-    place = np.searchsorted(best.ravel(), (slope + stride * row).ravel()).reshape(row.shape)
+    # Up the image columns the keys rise and stay in one row for long, which keeps the search in the cache.
+    keys = np.ascontiguousarray((slope + stride * row).T[:, ::-1])
+    place = np.searchsorted(best.ravel(), keys.ravel()).reshape(keys.shape)[:, ::-1].T
     index: NDArray[np.int64] = np.clip(place - row * seen.shape[1], 0, seen.shape[1])
     return index
 

@@ -103,12 +103,12 @@ def draw_look(rng: np.random.Generator, view: View, strengths: Strengths | None 
 
 def expose(light: FloatMap, look: Look, rng: np.random.Generator) -> RgbImage:
     """The camera: (h, w, 3) float32 scene colours, 1 = white, to (h, w, 3) uint8."""
-    picture = light * np.asarray(look.gains, dtype=np.float32)
+    # Gains and saturation in one matrix: each channel is mixed with the grey of all.
+    grey = np.outer(np.ones(3), [0.299, 0.587, 0.114])
+    mix = (grey + (np.eye(3) - grey) * look.saturation) * np.asarray(look.gains)
+    picture: FloatMap = cv2.transform(light, mix)
     if look.vignette:
-        picture *= _vignette(light.shape[0], light.shape[1], look.vignette)
-    if look.saturation != 1.0:
-        grey = picture @ np.asarray([0.299, 0.587, 0.114], dtype=np.float32)
-        picture = grey[:, :, None] + (picture - grey[:, :, None]) * np.float32(look.saturation)
+        picture *= cv2.merge([_vignette(light.shape[0], light.shape[1], look.vignette)] * 3)
     sigma = look.blur * light.shape[0] / 512
     if sigma > 0.15:
         picture = cv2.GaussianBlur(picture, (0, 0), sigma)
@@ -128,7 +128,7 @@ def _curve(look: Look) -> NDArray[np.float32]:
 
 
 def _vignette(height: int, width: int, amount: float) -> FloatMap:
-    """(h, w, 1) fall-off of light towards the corners."""
+    """(h, w) fall-off of light towards the corners."""
     rows = np.linspace(-1.0, 1.0, height, dtype=np.float32)[:, None]
     columns = np.linspace(-1.0, 1.0, width, dtype=np.float32)[None, :]
-    return (1.0 - np.float32(amount / 2) * (rows * rows + columns * columns))[:, :, None]
+    return 1.0 - np.float32(amount / 2) * (rows * rows + columns * columns)

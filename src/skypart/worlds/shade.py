@@ -77,43 +77,57 @@ def _towards_sun(top: FloatMap, azimuth: float, elevation: float, step: float, c
 def colour_hits(ground: Ground, hits: Hits, lighting: Lighting, pixel_m: float | FloatMap) -> FloatMap:
     """Scene colours (n, n, 3) float32, 1 = white. pixel_m: ground metres a pixel covers, to choose the level."""
     look = lighting.look
-    picture, vegetation = _ground_colour(ground, hits, pixel_m)
+    read = _ground_colour(ground, hits, pixel_m)
     slopes = sample(ground.slopes, ground.gsd, hits.x, hits.y).astype(np.float32)
     slopes = (slopes - np.float32(128)) * np.float32(2 / 127)
     if hits.wall.any():
-        _paint_walls(ground, hits, slopes, picture)
-    gain = np.asarray(look.season, dtype=np.float32) - 1.0
-    picture *= 1.0 + vegetation[:, :, None] * gain
-    picture *= lighting.shine(hits, slopes)[:, :, None]
-    if look.haze:
-        if hits.distance.any():
-            clear = np.exp(-np.float32(look.haze) * np.hypot(hits.distance, np.float32(150)))
-        else:
-            clear = np.full(hits.z.shape, 1 - look.haze, dtype=np.float32)
-        picture = HAZE_COLOUR + (picture - HAZE_COLOUR) * clear[:, :, None]
+        _paint_walls(ground, hits, slopes, read)
+    light = lighting.shine(hits, slopes) * np.float32(1 / 255)
+    clear = _clearness(hits, look)
+    # Plane by plane: numpy is several times slower on a last axis of three.
+    planes = []
+    for channel in range(3):
+        plane = read[:, :, channel] * light
+        if look.season[channel] != 1.0:
+            plane *= 1 + read[:, :, 3] * np.float32((look.season[channel] - 1) / 255)
+        if look.haze:
+            plane = HAZE_COLOUR[channel] + (plane - HAZE_COLOUR[channel]) * clear
+        planes.append(plane)
+    picture: FloatMap = cv2.merge(planes)
     if hits.sky.any():
         picture[hits.sky] = HAZE_COLOUR
     return picture
 
 
-def _ground_colour(ground: Ground, hits: Hits, pixel_m: float | FloatMap) -> tuple[FloatMap, FloatMap]:
-    """Colour (n, n, 3) and vegetation (n, n), 0 to 1, read at the level of detail that fits the pixel."""
-    level = np.clip(np.round(np.log2(np.maximum(np.asarray(pixel_m), 1e-6) / ground.gsd)), 0, 2)
-    wanted = sorted({int(value) for value in np.unique(level)})
-    read: NDArray[np.generic] | None = None
+def _clearness(hits: Hits, look: Look) -> FloatMap | np.float32:
+    """Share of each hit's own light that the haze lets through; satellites have the same haze everywhere."""
+    if hits.distance.any():
+        clear: FloatMap = np.exp(-np.float32(look.haze) * np.hypot(hits.distance, np.float32(150)))
+        return clear
+    return np.float32(1 - look.haze)
+
+
+def _ground_colour(ground: Ground, hits: Hits, pixel_m: float | FloatMap) -> NDArray[np.uint8]:
+    """Colour and vegetation, (n, n, 4) uint8, read at the level of detail that fits the pixel."""
+    limits = [ground.gsd * np.sqrt(2.0), ground.gsd * np.sqrt(8.0)]
+    level = np.digitize(np.asarray(pixel_m), limits)
+    wanted = np.flatnonzero(np.bincount(np.atleast_1d(level).ravel(), minlength=3))
+    read: NDArray[np.uint8] | None = None
     for value in wanted:
-        at_level = sample(ground.colour_levels[value], ground.gsd * 2**value, hits.x, hits.y)
-        read = at_level if read is None else np.where((level == value)[:, :, None], at_level, read)
+        at_level = sample(ground.colour_levels[value], ground.gsd * 2 ** int(value), hits.x, hits.y).astype(np.uint8)
+        if read is None:
+            read = at_level
+        else:
+            cv2.copyTo(at_level, (level == value).astype(np.uint8), read)
     assert read is not None
-    colour = read.astype(np.float32) * np.float32(1 / 255)
-    return colour[:, :, :3], colour[:, :, 3]
+    return read
 
 
-def _paint_walls(ground: Ground, hits: Hits, slopes: FloatMap, picture: FloatMap) -> None:
-    """Put facade colours with floors and windows on the wall pixels of `picture`, in place."""
+def _paint_walls(ground: Ground, hits: Hits, slopes: FloatMap, picture: NDArray[np.uint8]) -> None:
+    """Put facade colours with floors and windows on the wall pixels of (n, n, 4) `picture`, in place."""
     rows, columns = np.nonzero(hits.wall)
     inner_x, inner_y, x, y = (part[rows, columns] for part in (hits.inner_x, hits.inner_y, hits.x, hits.y))
-    colour = sample_points(ground.facades, ground.gsd, inner_x, inner_y, nearest=True).astype(np.float32) / 255
+    colour = sample_points(ground.facades, ground.gsd, inner_x, inner_y, nearest=True).astype(np.float32)
     angle = sample_points(ground.wall_angle, ground.gsd, inner_x, inner_y, nearest=True)
     earth = sample_points(ground.terrain, ground.gsd, x, y).astype(np.float32)
     above = hits.z[rows, columns] - earth
@@ -126,4 +140,4 @@ def _paint_walls(ground: Ground, hits: Hits, slopes: FloatMap, picture: FloatMap
     window = (floor > 0.3) & (floor < 0.75) & (bay > 0.22) & (bay < 0.7) & (angle != NO_ANGLE)
     shade = np.where(window, np.float32(0.55), np.float32(1.0))
     shade *= np.clip(0.75 + 0.03 * above, 0.75, 1.0).astype(np.float32)
-    picture[rows, columns] = colour * shade[:, None]
+    picture[rows, columns, :3] = (colour * shade[:, None]).astype(np.uint8)
