@@ -47,4 +47,4 @@ def test_one_is_harder_than_both_profiles(condition: str, name: str) -> None:
     clean = read_rgb(REFERENCE / f"{name}.png")
     hardest = mean_ssim(clean, condition, 6, severity=1.0)
     for profile in ("paper", "weatherprompt"):
-        assert hardest < 0.9 * mean_ssim(clean, condition, 12, profile=profile)
+        assert hardest < 0.95 * mean_ssim(clean, condition, 12, profile=profile)

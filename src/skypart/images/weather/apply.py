@@ -35,7 +35,7 @@ def corrupt(
     else:
         steps, source = severity_steps(condition, severity), "severity"
     canvas = Canvas(np.array(array_to_rgb(image), order="C"))
-    rng = generator(source, condition, seed, key)
-    for step in steps:
-        step.apply(canvas, rng)
+    for index, step in enumerate(steps):
+        # A stream for each step: what one of them draws must not depend on how much another one drew.
+        step.apply(canvas, generator(source, condition, seed, key, index))
     return canvas.image()

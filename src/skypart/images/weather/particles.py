@@ -4,7 +4,6 @@ from dataclasses import dataclass
 
 import cv2
 import numpy as np
-from numpy.typing import NDArray
 
 from skypart.images.weather.canvas import ROUND_TO_FLOOR, BytePlane, Canvas
 from skypart.images.weather.draws import Range, uniform
@@ -26,7 +25,7 @@ class Rain:
     speed: length of the streaks over the longer side of the image.
     density: share of reduced pixels that hold a drop; uniformity: 1 = the same everywhere.
     angle: of the fall in degrees from the vertical. layers: fixed number instead of a drawn one.
-    opacity: factor on the visibility of the last layer.
+    visibility: opacity of a drop over its brightness. opacity: factor on the opacity of the last layer.
     """
 
     drop_size: Range = (0.01, 0.02)
@@ -35,6 +34,7 @@ class Rain:
     uniformity: Range = (0.8, 1.0)
     angle: Range = (-15.0, 15.0)
     layers: int | None = None
+    visibility: float = 1.3
     opacity: float = 1.0
 
     def apply(self, canvas: Canvas, rng: np.random.Generator) -> None:
@@ -44,8 +44,9 @@ class Rain:
             size, angle, speed = (uniform(rng, bounds) for bounds in (self.drop_size, self.angle, self.speed))
             drops = _scatter(canvas.height, canvas.width, size, self.density, self.uniformity, rng)
             drops = _streak(drops, speed, angle)
-            opacity = self.opacity if layer == layers - 1 else 1.0
-            canvas.veil(cv2.bitwise_not(_times(drops, 1.3 * opacity)), _drop_light(drops, opacity))
+            shown = self.visibility * (self.opacity if layer == layers - 1 else 1.0)
+            shares = cv2.convertScaleAbs(drops, alpha=shown)
+            canvas.veil(np.asarray(cv2.bitwise_not(shares), dtype=np.uint8), _drop_light(drops, shown))
 
 
 @dataclass(frozen=True)
@@ -76,9 +77,11 @@ class Snow:
             flakes = _soften(flakes, max(canvas.height, canvas.width) * uniform(rng, self.blur))
             flakes = _streak(flakes, speed, angle)
             spread = 1.0 - uniform(rng, self.flake_uniformity)
-            curve = np.floor(255.0 * np.linspace(0.0, 1.0, 256) ** (1.0 + 2.0 * spread)) * (1.0 + 5.0 * spread)
-            curve *= self.opacity if layer == layers - 1 else 1.0
-            canvas.cover(_look_up(flakes, (0.1 + 20.0 * speed) * curve), _look_up(flakes, (1.0 + 20.0 * speed) * curve))
+            curve = np.floor(255.0 * np.linspace(0.0, 1.0, 256) ** (1.0 + 2.0 * spread)).astype(np.uint8)
+            light = np.asarray(cv2.LUT(flakes, curve), dtype=np.uint8)
+            gain = (1.0 + 5.0 * spread) * (self.opacity if layer == layers - 1 else 1.0)
+            added, floor = (_truncated(light, (base + 20.0 * speed) * gain) for base in (0.1, 1.0))
+            canvas.cover(added, floor)
 
 
 def _draw_layers(rng: np.random.Generator, fixed: int | None) -> int:
@@ -125,20 +128,15 @@ def _streak(grains: BytePlane, speed: float, angle: float) -> BytePlane:
     return grains if length <= 1 else fall(grains, max(length, 3) | 1, angle)
 
 
-def _look_up(plane: BytePlane, table: NDArray[np.float64]) -> BytePlane:
-    """Replace every value by its entry in a table of 256, truncated, at most 255."""
-    return np.asarray(cv2.LUT(plane, np.minimum(table, 255.0).astype(np.uint8)), dtype=np.uint8)
+def _truncated(plane: BytePlane, factor: float) -> BytePlane:
+    """The plane times a factor, truncated, at most 255."""
+    return np.asarray(cv2.convertScaleAbs(plane, alpha=factor, beta=ROUND_TO_FLOOR), dtype=np.uint8)
 
 
-def _times(drops: BytePlane, factor: float) -> BytePlane:
-    """Drops times a factor, rounded, at most 255."""
-    return np.asarray(cv2.convertScaleAbs(drops, alpha=factor), dtype=np.uint8)
-
-
-def _drop_light(drops: BytePlane, opacity: float) -> BytePlane:
+def _drop_light(drops: BytePlane, visibility: float) -> BytePlane:
     """Light that the drops add, truncated: their opacity times their colour."""
     # imgaug: 240, and darker where the first 1000 channel values are almost empty.
     total = int(np.repeat(drops.reshape(-1)[:334], 3)[:1000].sum(dtype=np.int64))
-    colour = 110.0 + 130 % max(total, 1)
-    light = cv2.convertScaleAbs(drops, alpha=1.3 * opacity * colour / 255.0, beta=ROUND_TO_FLOOR)
-    return np.asarray(np.minimum(light, np.uint8(opacity * colour)), dtype=np.uint8)
+    colour = 110 + 130 % max(total, 1)
+    light = _truncated(drops, visibility * colour / 255.0)
+    return np.asarray(np.minimum(light, np.uint8(colour)), dtype=np.uint8)

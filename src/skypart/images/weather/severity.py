@@ -8,8 +8,9 @@ from skypart.images.weather.light import Gain, Shake
 from skypart.images.weather.particles import Rain, Snow
 from skypart.images.weather.profiles import Steps
 
-_LAYERS = 18
-_SHAKE_HALF_LENGTH = 25
+_RAIN_LAYERS = 6
+_SNOW_LAYERS = 18
+_SHAKE_HALF_LENGTH = 40
 
 
 def severity_steps(condition: str, severity: float) -> Steps:
@@ -51,20 +52,28 @@ def _fog(severity: float) -> Steps:
 
 
 def _rain(severity: float) -> Steps:
-    """18 layers at severity 1; weatherprompt has 10 on average."""
-    layers, opacity = _layers(severity)
-    return (Rain(drop_size=(0.05, 0.2), speed=(0.04, 0.06), layers=layers, opacity=opacity),)
+    """6 layers of few but opaque streaks at severity 1: many faint ones would add up to an even grey, not to rain."""
+    layers, opacity = _layers(_RAIN_LAYERS * severity)
+    return (
+        Rain(
+            drop_size=(0.05, 0.2),
+            speed=(0.04, 0.06),
+            density=(0.01, 0.02),
+            visibility=8.0,
+            layers=layers,
+            opacity=opacity,
+        ),
+    )
 
 
 def _snow(severity: float) -> Steps:
     """18 layers at severity 1; weatherprompt has 10 on average."""
-    layers, opacity = _layers(severity)
+    layers, opacity = _layers(_SNOW_LAYERS * severity)
     return (Snow(flake_size=(0.5, 0.9), speed=(0.007, 0.03), layers=layers, opacity=opacity),)
 
 
-def _layers(severity: float) -> tuple[int, float]:
-    """Number of layers and the visibility of the last one."""
-    exact = _LAYERS * severity
+def _layers(exact: float) -> tuple[int, float]:
+    """Number of layers, and the visibility of the last one, that make up a fractional number."""
     layers = max(math.ceil(exact), 1)
     return layers, exact - (layers - 1)
 
@@ -82,5 +91,5 @@ def _over_exposure(severity: float) -> Steps:
 
 
 def _wind(severity: float) -> Steps:
-    """A shake of 51 pixels at severity 1, in steps of 2; both profiles have 15."""
+    """A shake of 81 pixels at severity 1, in steps of 2; both profiles have 15."""
     return (Shake(1 + 2 * round(_SHAKE_HALF_LENGTH * severity)),)
