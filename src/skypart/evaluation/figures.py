@@ -27,6 +27,7 @@ def draw_figures(
     folder = out / "figures"
     written: list[Path] = []
     retrievals: list[Retrieval] = []
+    has_whole_test = any(split.altitude is None for split in dataset.tests)
     for split in track(dataset.tests, "drawing"):
         retrieval = retrieve(split, vectors, result.protocol.gallery)
         retrievals.append(retrieval)
@@ -36,7 +37,7 @@ def draw_figures(
         written.append(folder / f"retrieval-{name}.png")
         with atomic_path(written[-1]) as temporary:
             sheet.save(temporary)
-        figure = error_map(retrieval, title)
+        figure = error_map(retrieval, title) if split.altitude is None or not has_whole_test else None
         if figure is not None:
             written.append(folder / f"errors-{name}.png")
             save_figure(figure, written[-1])
@@ -81,6 +82,7 @@ def error_map(retrieval: Retrieval, title: str) -> Figure | None:
     with mpl.rc_context(STYLE):
         figure = Figure(figsize=(12, 5.6), layout="constrained")
         axes, curve = figure.subplots(1, 2, width_ratios=(1.5, 1))
+        axes.scatter(*gallery.T, c="#CCCCCC", s=6)
         lines = LineCollection([*np.stack([query[far], matched[far]], axis=1)], colors="#999999", linewidths=0.6)
         axes.add_collection(lines)
         norm = LogNorm(1.0, max(10.0, float(error.max())))
@@ -92,7 +94,7 @@ def error_map(retrieval: Retrieval, title: str) -> Figure | None:
         axes.tick_params(axis="x", rotation=20)
         axes.set_xlabel("longitude, degrees")
         axes.set_ylabel("latitude, degrees")
-        axes.set_title("queries, with a line to where each was put")
+        axes.set_title("queries, with a line to where each was put (grey: gallery)")
         steps = np.sort(np.maximum(error, 0.1))
         curve.step(steps, 100 * np.arange(1, len(steps) + 1) / len(steps), where="post", color=AMBER, linewidth=2)
         curve.set_xscale("log")

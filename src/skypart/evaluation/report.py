@@ -31,7 +31,11 @@ def detail_table(result: EvaluationResult) -> Table:
         whole = {split.direction for split in result.splits if split.altitude is None}
         means = {d: m for d, m in result.headline.items() if d not in whole}
         rows += [Row(f"{_arrow(direction)} mean over altitudes", values) for direction, values in means.items()]
-    return Table(f"{result.dataset}, all metrics: {result.protocol.words()}", [Column("", m, m) for m in metrics], rows)
+    return Table(
+        f"{result.dataset}, all metrics: {result.protocol.words()}",
+        [Column("", m, m, "distance" if m[:2] in ("SD", "MA") else "") for m in metrics],
+        rows,
+    )
 
 
 def our_rows(result: EvaluationResult) -> list[Row]:
@@ -79,15 +83,19 @@ def _columns(result: EvaluationResult) -> list[Column]:
         columns = []
         for direction in directions:
             mine = [split for split in result.splits if split.direction == direction]
-            columns += [Column(_arrow(s.name), metric, f"{s.name}/{metric}") for s in mine for metric in ("R@1", "AP")]
-            columns.append(Column(f"{ARROWS[direction]} mean", "R@1", f"{direction} mean/R@1"))
+            columns += [
+                Column(_arrow(s.name), metric, f"{s.name}/{metric}", direction)
+                for s in mine
+                for metric in ("R@1", "AP")
+            ]
+            columns.append(Column(f"{ARROWS[direction]} mean", "R@1", f"{direction} mean/R@1", direction))
         return columns
     metrics = ["R@1", "AP"]
     if result.kind == denseuav.KIND:
         metrics = ["R@1", "R@5", "R@top1", "AP", "SDM@1", "SDM@3", "SDM@5"]
     known = result.values()
     return [
-        Column(ARROWS[direction], metric, f"{direction}/{metric}")
+        Column(ARROWS[direction], metric, f"{direction}/{metric}", direction)
         for direction in directions
         for metric in metrics
         if f"{direction}/{metric}" in known

@@ -15,11 +15,15 @@ QUOTED = "quoted"
 
 @dataclass(frozen=True)
 class Column:
-    """A column: `group` and `name` make its heading, `key` finds its value in a row."""
+    """A column: `group` and `name` make its heading, `key` finds its value in a row.
+
+    block: columns of one block stand side by side in a terminal, the next block below.
+    """
 
     group: str
     name: str
     key: str
+    block: str = ""
 
     @property
     def heading(self) -> str:
@@ -64,9 +68,9 @@ def terminal() -> Console:
 
 
 def print_table(console: Console, table: Table) -> None:
-    """Print for a terminal: one block a direction, the metrics of a group below each other, quoted rows dim."""
+    """Print for a terminal, block by block: the metrics of a group below each other, quoted rows dim."""
     console.print(table.caption, highlight=False, style="bold")
-    for _, members in groupby(table.columns, key=lambda column: column.group[:3]):
+    for _, members in groupby(table.columns, key=lambda column: column.block):
         console.print(_block(table, list(members)))
 
 
@@ -81,6 +85,7 @@ def _block(table: Table, columns: Sequence[Column]) -> RichTable:
         shown.add_column("\n".join(name for name in names if name), justify="right")
     for quoted in (False, True):
         rows = [row for row in table.rows if (row.source is not None) == quoted]
+        rows = [row for row in rows if any(column.key in row.values for column in columns)]
         if quoted and rows:
             shown.add_section()
             shown.add_row("quoted from the paper:", style="italic")
@@ -131,11 +136,12 @@ def to_latex(table: Table) -> str:
         body.append(" & ".join([method, *(cell(row, column) for column in table.columns)]) + r" \\")
     return "\n".join(
         [
-            "% needs \\usepackage{booktabs}",
+            "% needs \\usepackage{booktabs,graphicx}",
             r"\begin{table}[ht]",
             r"\centering",
             r"\small",
             f"\\caption{{{_tex(table.caption)}}}",
+            r"\resizebox{\textwidth}{!}{%",
             f"\\begin{{tabular}}{{@{{}}l{'r' * len(table.columns)}@{{}}}}",
             r"\toprule",
             f" & {heads} \\\\",
@@ -143,7 +149,7 @@ def to_latex(table: Table) -> str:
             r"\midrule",
             *body,
             r"\bottomrule",
-            r"\end{tabular}",
+            r"\end{tabular}}",
             r"\end{table}",
             "",
         ]

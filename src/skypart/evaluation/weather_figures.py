@@ -41,7 +41,9 @@ def _radar(result: WeatherResult) -> Figure:
         axes.plot([*angles, angles[0]], [*values, values[0]], color=colour, marker="o", linewidth=2, label=label)
         axes.fill(angles, values, color=colour, alpha=0.12)
     axes.set_xticks(angles, [LABELS[condition] for condition in CONDITIONS])
-    axes.tick_params(axis="x", pad=14)
+    for text, angle in zip(axes.get_xticklabels(), angles, strict=True):
+        side = np.sin(angle)
+        text.set_horizontalalignment("center" if abs(side) < 0.1 else "left" if side > 0 else "right")
     axes.set_theta_zero_location("N")
     axes.set_theta_direction(-1)
     axes.set_ylim(0, 100)
