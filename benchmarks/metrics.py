@@ -94,6 +94,7 @@ def measured(work: Callable[[], dict[str, float]]) -> tuple[dict[str, float], fl
 
 def main() -> None:
     rows = []
+    load = os.getloadavg()[0]
     for direction, (queries, gallery, positives) in SHAPES.items():
         data = make(queries, gallery, positives)
         ours, fast, memory = min(
@@ -110,7 +111,8 @@ def main() -> None:
     text = f"""# Speed of the retrieval metrics
 
 University-1652's full shapes, {DIMENSIONS}-D float32, random features with a centre per location; made by `{command}`.
-{platform.machine()}, {os.cpu_count()} cores, numpy {np.__version__}, Python {sys.version.split()[0]}.
+{platform.machine()}, {os.cpu_count()} cores, numpy {np.__version__}, Python {sys.version.split()[0]};
+load average from other work at the start: {load:.1f}.
 Plain loop: one matrix-vector product and one full argsort a query, as in the benchmarks' code, over all queries.
 Ours: best of three, in the same process. Memory: peak resident set above the start of the call.
 

@@ -121,8 +121,9 @@ def _count_better(scores: Floats, rows: Integers, positive: Integers) -> Integer
     """Rank of one positive in each of `rows`: scores above it, and equal ones before it."""
     block = scores if len(rows) == len(scores) else scores[rows]
     own = block[np.arange(len(rows)), positive][:, None]
-    above: Integers = np.count_nonzero(block > own, axis=1)
-    tied = np.flatnonzero(np.count_nonzero(block >= own, axis=1) - above > 1)
+    # Twice as fast as count_nonzero, which widens to 64 bits.
+    above: Integers = (block > own).sum(axis=1, dtype=np.int32).astype(np.int64)
+    tied = np.flatnonzero((block >= own).sum(axis=1, dtype=np.int32) - above > 1)
     for i in tied:
         above[i] += np.count_nonzero(block[i, : positive[i]] == own[i])
     return above
