@@ -62,15 +62,11 @@ def make_sues_raw(
     return root
 
 
-def make_denseuav(
-    root: Path, train: Sequence[int] = (0, 1), test: Sequence[int] = (2256, 2257, 2258)
-) -> Path:
+def make_denseuav(root: Path, train: Sequence[int] = (0, 1), test: Sequence[int] = (2256, 2257, 2258)) -> Path:
     lines: dict[str, list[str]] = {"train": [], "test": []}
     for i in (*train, *test):
         parts = ["test/gallery_drone", "test/gallery_satellite"]
-        parts += (
-            ["train/drone", "train/satellite"] if i in train else ["test/query_drone", "test/query_satellite"]
-        )
+        parts += ["train/drone", "train/satellite"] if i in train else ["test/query_drone", "test/query_satellite"]
         for part in parts:
             for h in (80, 90, 100):
                 folder = root / part / f"{i:06d}"

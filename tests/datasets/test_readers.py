@@ -46,9 +46,7 @@ def test_train_ids_file_replaces_the_official_split(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(not SHARED.is_dir(), reason="needs ../shared")
 def test_official_ids_equal_the_published_list() -> None:
-    assert sorted(map(int, (SHARED / "sues200_train_ids.txt").read_text().split())) == sorted(
-        sues200.TRAIN_IDS
-    )
+    assert sorted(map(int, (SHARED / "sues200_train_ids.txt").read_text().split())) == sorted(sues200.TRAIN_IDS)
 
 
 def test_denseuav_heights_and_positions(tmp_path: Path) -> None:

@@ -154,10 +154,10 @@ def _compare(report: CheckReport) -> None:
         found = count.images.total()
         if found < wanted:
             report.faults["missing"].append(
-                f"{count.part.name}: {wanted - found:,} images fewer than {wanted:,}{_short(count)}"
+                f"{count.part.name}: {wanted - found:,} fewer than {wanted:,} images{_short(count)}"
             )
         elif found > wanted:
-            report.faults["extra"].append(f"{count.part.name}: {found - wanted:,} images more than {wanted:,}")
+            report.faults["extra"].append(f"{count.part.name}: {found - wanted:,} more than {wanted:,} images")
     if official:
         report.notes.append("locations as in the published release")
 

@@ -62,9 +62,7 @@ def _parse(line: str, where: str) -> tuple[str, Position]:
         location = f"{int(words[0].replace(chr(92), '/').split('/')[-2]):0{DIGITS}d}"
         return location, Position(_degrees(words[1], "E", "W"), _degrees(words[2], "N", "S"))
     except (IndexError, ValueError) as error:
-        raise SkyPartError(
-            f"{where}: must read `path E<longitude> N<latitude> <height>`, not {line!r}"
-        ) from error
+        raise SkyPartError(f"{where}: must read `path E<longitude> N<latitude> <height>`, not {line!r}") from error
 
 
 def _degrees(word: str, positive: str, negative: str) -> float:
@@ -82,12 +80,8 @@ def read(root: Path) -> Dataset:
 
     train = [*part("train/drone", "drone"), *part("train/satellite", "satellite")]
     whole = [
-        TestSplit(
-            "D2S", None, part("test/query_drone", "drone"), part("test/gallery_satellite", "satellite")
-        ),
-        TestSplit(
-            "S2D", None, part("test/query_satellite", "satellite"), part("test/gallery_drone", "drone")
-        ),
+        TestSplit("D2S", None, part("test/query_drone", "drone"), part("test/gallery_satellite", "satellite")),
+        TestSplit("S2D", None, part("test/query_satellite", "satellite"), part("test/gallery_drone", "drone")),
     ]
     tests: list[TestSplit] = []
     for split in whole:

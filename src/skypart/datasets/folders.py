@@ -110,15 +110,11 @@ def read_places(file: Path) -> dict[str, Place]:
     places: dict[str, Place] = {}
     with file.open(encoding="utf-8-sig", newline="") as stream:
         rows = csv.DictReader(stream)
-        names = {
-            _COLUMNS.get(name.strip().lower(), name.strip().lower()): name for name in rows.fieldnames or ()
-        }
+        names = {_COLUMNS.get(name.strip().lower(), name.strip().lower()): name for name in rows.fieldnames or ()}
         key = "path" if "path" in names else "location"
         missing = {key, "longitude", "latitude"} - names.keys()
         if missing:
-            raise SkyPartError(
-                f"{file}: no column {', '.join(sorted(missing))}; name the columns in its first line"
-            )
+            raise SkyPartError(f"{file}: no column {', '.join(sorted(missing))}; name the columns in its first line")
         for number, row in enumerate(rows, start=2):
             try:
                 position = Position(float(row[names["longitude"]]), float(row[names["latitude"]]))

@@ -41,9 +41,7 @@ def recognise(root: str | Path, kind: str | None = None) -> str:
         if kind == folders.KIND and found is not None and folders.matches(root):
             return kind
         if found is not None:
-            raise SkyPartError(
-                f"{root}: this is {KINDS[found].name}, not {KINDS[kind].name}; leave the kind out"
-            )
+            raise SkyPartError(f"{root}: this is {KINDS[found].name}, not {KINDS[kind].name}; leave the kind out")
     if found is None:
         raise SkyPartError(_why_not(root))
     return found

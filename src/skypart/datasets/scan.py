@@ -18,9 +18,7 @@ def folders_in(folder: Path) -> list[Path]:
     """Visible sub-folders of `folder`, sorted by name; none if it does not exist."""
     try:
         with os.scandir(folder) as entries:
-            return [
-                folder / name for name in sorted(e.name for e in entries if e.is_dir() and e.name[0] != ".")
-            ]
+            return [folder / name for name in sorted(e.name for e in entries if e.is_dir() and e.name[0] != ".")]
     except (FileNotFoundError, NotADirectoryError):
         return []
     except OSError as error:
@@ -31,9 +29,7 @@ def images_in(folder: Path) -> list[Path]:
     """Image files directly inside `folder`, sorted by name; none if it does not exist."""
     try:
         with os.scandir(folder) as entries:
-            return [
-                folder / name for name in sorted(e.name for e in entries if is_image(e.name) and e.is_file())
-            ]
+            return [folder / name for name in sorted(e.name for e in entries if is_image(e.name) and e.is_file())]
     except (FileNotFoundError, NotADirectoryError):
         return []
     except OSError as error:

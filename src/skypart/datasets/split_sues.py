@@ -17,9 +17,7 @@ def split_sues(raw: str | Path, out: str | Path) -> int:
     """
     raw, out = Path(raw), Path(out)
     if sues200.raw_folders(raw) is None:
-        raise SkyPartError(
-            f"{raw}: not raw SUES-200 (drone_view_512/<id>/<150|200|250|300>/ and satellite-view/<id>/)"
-        )
+        raise SkyPartError(f"{raw}: not raw SUES-200 (drone_view_512/<id>/<150|200|250|300>/ and satellite-view/<id>/)")
     if out.exists() and not out.is_dir():
         raise SkyPartError(f"{out}: is a file; choose a folder to write to")
     links = _links(raw, out)

@@ -51,9 +51,7 @@ def raw_folders(root: Path) -> tuple[Path, Path] | None:
 
 def matches(root: Path) -> bool:
     """Whether `root` is SUES-200 in either form."""
-    split = any(
-        (root / "Testing" / str(h)).is_dir() or (root / "Training" / str(h)).is_dir() for h in ALTITUDES
-    )
+    split = any((root / "Testing" / str(h)).is_dir() or (root / "Training" / str(h)).is_dir() for h in ALTITUDES)
     return split or raw_folders(root) is not None
 
 
@@ -65,9 +63,7 @@ def train_ids(root: Path) -> frozenset[int]:
     try:
         return frozenset(int(word) for word in file.read_text(encoding="utf-8").split())
     except ValueError as error:
-        raise SkyPartError(
-            f"{file}: must hold one location number a line ({error}); mend or remove it"
-        ) from error
+        raise SkyPartError(f"{file}: must hold one location number a line ({error}); mend or remove it") from error
 
 
 def read(root: Path) -> Dataset:
@@ -105,9 +101,7 @@ def _read_split(root: Path) -> Dataset:
     for h in ALTITUDES:
         train += read_classes(root / f"Training/{h}/drone", "drone", float(h))
         # The same satellite tile stands under every altitude: train on it once.
-        tiles = [
-            r for r in read_classes(root / f"Training/{h}/satellite", "satellite") if r.location not in seen
-        ]
+        tiles = [r for r in read_classes(root / f"Training/{h}/satellite", "satellite") if r.location not in seen]
         seen.update(record.location for record in tiles)
         train += tiles
         test = root / f"Testing/{h}"
