@@ -94,8 +94,9 @@ def main() -> None:
     text = f"""# Speed of drawing drone views
 
 512 x 512 pixels, two processes, {images} pictures each and world; made by `python benchmarks/worlds.py`.
-{platform.machine()}, {os.cpu_count()} cores, numpy {np.__version__}, OpenCV {cv2.__version__}, Python {platform.python_version()};
-load of the machine at the start {load_before:.1f}; {datetime.date.today()}. Wanted: at least {WANTED:.0f} images a second.
+{platform.machine()}, {os.cpu_count()} cores, numpy {np.__version__}, OpenCV {cv2.__version__},
+Python {platform.python_version()}; load of the machine at the start {load_before:.1f}; {datetime.date.today()}.
+Wanted: at least {WANTED:.0f} images a second.
 Orbits at 150 to 300 m, 45 to 65 degrees below the horizon, 1.5 x 1.5 rays a pixel, shadows, camera and JPEG included.
 
 | world | images/s by the clock | images/s by CPU time of two cores | CPU s to make or load the world |

@@ -68,6 +68,12 @@ def test_sites_keep_their_distance() -> None:
     assert len(sites) >= 9 and gaps.min() > 0.7 * 50.0
 
 
+def test_sites_can_be_neighbours() -> None:
+    world = flat_world(np.zeros((600, 600, 3), np.uint8), gsd=1.0)
+    near, scattered = (find_sites(world, 30.0, 100.0, [2], together)[:9] for together in (True, False))
+    assert np.ptp(near, axis=0).max() < 130 < np.ptp(scattered, axis=0).max()
+
+
 def test_polygons_are_cut_without_loss() -> None:
     rng = np.random.default_rng(1)
     square = rectangle((50.0, 50.0), 100.0, 80.0, 0.4)

@@ -99,6 +99,14 @@ def test_no_location_lies_on_a_hole() -> None:
         assert valid[int(-y / 0.5), int(x / 0.5)] and tile.mean() > 0.88
 
 
+def test_places_that_nobody_can_tell_apart_are_left_out() -> None:
+    rgb = np.full((1200, 1200, 3), 90, np.uint8)
+    rgb[:, 600:] = _checks(20, 60)[:, 600:]
+    world = flat_world(rgb)
+    sites = find_sites(world, 100.0, 120.0, [1], contrast=12.0)
+    assert len(sites) > 4 and sites[:, 0].min() > 240 and len(sites) < len(find_sites(world, 100.0, 120.0, [1]))
+
+
 def test_holes_are_filled_from_around() -> None:
     layer = np.full((64, 64), 7.0, dtype=np.float32)
     valid = np.ones((64, 64), dtype=bool)

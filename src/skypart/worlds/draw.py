@@ -21,7 +21,7 @@ from skypart.worlds.layouts import LAYOUTS, Shot, fit
 from skypart.worlds.look import Look, Strengths, draw_look
 from skypart.worlds.render import render_drone, render_map, render_satellite
 from skypart.worlds.shade import Lighting
-from skypart.worlds.sites import find_sites
+from skypart.worlds.sites import RASTER_CONTRAST, find_sites, site_seed
 
 POSE_FIELDS = [
     "path",
@@ -127,8 +127,11 @@ def run_job(job: Job) -> list[dict[str, str]]:
 def _places(job: Job, world: World, tile: float) -> np.ndarray:
     """Sites of the map, enough for the job; set closer together when holes leave too few."""
     spacing, needed = job.spacing, job.sites[-1].on_map + 1
+    together = LAYOUTS[job.settings.like].together
+    seed = site_seed(job.settings.seed, job.source.name)
+    contrast = RASTER_CONTRAST if world.satellite.baked else 0.0
     for _ in range(12):
-        places = find_sites(world, spacing, tile, [job.settings.seed, 6, job.source_number])
+        places = find_sites(world, spacing, tile, seed, together, contrast)
         if len(places) >= needed:
             return places
         spacing *= 0.85

@@ -36,7 +36,10 @@ class Shot:
 
 @dataclass(frozen=True)
 class Layout:
-    """A benchmark's shape. spacing: metres between locations. views: drone pictures of a location and altitude."""
+    """A benchmark's shape. spacing: metres between locations. views: drone pictures of a location and altitude.
+
+    together: the locations of a map are neighbours, not scattered over it.
+    """
 
     name: str
     framing: Framing
@@ -45,6 +48,7 @@ class Layout:
     altitudes: tuple[float, ...]
     assign: Callable[[int, np.random.Generator], list[str]]
     shots: Callable[[str, str, int, Framing, np.random.Generator], list[Shot]]
+    together: bool = False
 
     @property
     def highest(self) -> float:
@@ -154,7 +158,7 @@ LAYOUTS = {
         shots_university,
     ),
     "denseuav": Layout(
-        "denseuav", Framing(125.0, (90.0, 90.0), 58.0), 30.0, 1, (80.0, 90.0, 100.0), assign_dense, shots_dense
+        "denseuav", Framing(125.0, (90.0, 90.0), 58.0), 30.0, 1, (80.0, 90.0, 100.0), assign_dense, shots_dense, True
     ),
 }
 

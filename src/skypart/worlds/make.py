@@ -21,7 +21,7 @@ from skypart.worlds.layouts import LAYOUTS, Layout, fit, layout_named, location_
 from skypart.worlds.procedural import Region
 from skypart.worlds.rasters import find_sources
 from skypart.worlds.request import Request
-from skypart.worlds.sites import find_sites
+from skypart.worlds.sites import RASTER_CONTRAST, find_sites, site_seed
 
 
 def make_world(out: Path, request: Request, workers: int = 1) -> None:
@@ -124,12 +124,14 @@ def _share_rasters(request: Request, layout: Layout, spacing: float) -> list[tup
     order = np.random.default_rng([request.seed, 4]).permutation(len(sources))
     sources = [sources[i] for i in order]
     room = []
-    for number, source in enumerate(sources):
+    for source in sources:
         framing = fit(layout.framing, source.extent_m, layout.highest)
         if min(source.extent_m) < framing.tile * 1.12 + spacing:
             room.append(1)
         else:
-            room.append(len(find_sites(source.load(), spacing, framing.tile, [request.seed, 6, number])))
+            seed = site_seed(request.seed, source.name)
+            sites = find_sites(source.load(), spacing, framing.tile, seed, contrast=RASTER_CONTRAST)
+            room.append(len(sites))
     if sum(room) < request.locations:
         raise SkyPartError(
             f"{', '.join(request.sources)}: room for {sum(room)} locations {spacing:.0f} m apart, not "

@@ -1,5 +1,8 @@
 """Where on a world the locations lie: apart from one another, inside the map, never on holes."""
 
+import zlib
+
+import cv2
 import numpy as np
 from numpy.typing import NDArray
 
@@ -7,10 +10,23 @@ from skypart.worlds.ground import World
 
 MIN_VALID = 0.9
 """Share of a location's tile that must be true ground."""
+RASTER_CONTRAST = 12.0
+"""Below it, tiles of real rasters are closed forest, open water or one bare field, which nobody can tell apart."""
 
 
-def find_sites(world: World, spacing: float, tile: float, seed: list[int]) -> NDArray[np.float64]:
-    """All sites of a jittered grid of `spacing` metres on valid ground, (n, 2) local metres, in random order."""
+def site_seed(seed: int, map_name: str) -> list[int]:
+    """Seed of the sites of a map: of its name, so that it does not depend on which other maps take part."""
+    return [seed, 6, zlib.crc32(map_name.encode())]
+
+
+def find_sites(
+    world: World, spacing: float, tile: float, seed: list[int], together: bool = False, contrast: float = 0.0
+) -> NDArray[np.float64]:
+    """All sites of a jittered grid of `spacing` metres on valid ground, (n, 2) local metres, in random order.
+
+    together: ordered by distance from a random one instead, so that the first n are neighbours.
+    contrast: sites whose tile has less (see `tile_contrast`) are left out, unless the map has one site only.
+    """
     rng = np.random.default_rng(seed)
     width, height = world.extent_m
     xs, ys = (_ticks(edge, spacing, tile) for edge in (width, height))
@@ -19,7 +35,11 @@ def find_sites(world: World, spacing: float, tile: float, seed: list[int]) -> ND
     wobble = rng.uniform(-0.12, 0.12, grid.shape) * spacing * np.array([slack_x, slack_y])
     sites = grid + wobble
     kept = np.array([_valid_share(world, site, tile) >= MIN_VALID for site in sites], dtype=bool)
+    if contrast and len(sites) > 1:
+        kept &= tile_contrast(world, sites, tile) >= contrast
     chosen: NDArray[np.float64] = sites[kept][rng.permutation(int(kept.sum()))]
+    if together and len(chosen):
+        return chosen[np.argsort(np.hypot(*(chosen - chosen[0]).T), kind="stable")]
     return chosen
 
 
@@ -40,3 +60,16 @@ def _valid_share(world: World, site: NDArray[np.float64], tile: float) -> float:
         return 0.0
     part = world.valid[max(row - half, 0) : row + half, max(column - half, 0) : column + half]
     return float(part.mean())
+
+
+def tile_contrast(world: World, sites: NDArray[np.float64], tile: float, cell: float = 18.0) -> NDArray[np.float64]:
+    """Deviation of colour between cells of `cell` metres in the tile around each of (n, 2) sites, grey levels, (n,)."""
+    width, height = (max(round(edge / cell), 1) for edge in world.extent_m)
+    coarse = cv2.resize(world.satellite.rgb, (width, height), interpolation=cv2.INTER_AREA).astype(np.float64)
+    half = max(int(tile / 2 / cell), 1)
+    found = []
+    for x, y in sites:
+        row, column = int(-y / cell), int(x / cell)
+        part = coarse[max(row - half, 0) : row + half, max(column - half, 0) : column + half]
+        found.append(part.reshape(-1, 3).std(axis=0).mean())
+    return np.asarray(found, dtype=np.float64)
