@@ -8,12 +8,12 @@ import pytest
 from PIL import Image
 from rich.console import Console
 
-from skypart.datasets import Dataset, Record, open_dataset
+from skypart.datasets import Dataset, Record, TestSplit, open_dataset
 from skypart.errors import SkyPartError
 from skypart.evaluation import retrieval_metrics
 from skypart.evaluation.embedding import Corruption, ImageSource
 from skypart.evaluation.protocol import check_splits, positions
-from skypart.evaluation.published import published_rows
+from skypart.evaluation.published import dataset_title, published_rows
 from skypart.evaluation.run import open_source, run_evaluation
 from skypart.images.decode import read_rgb
 from skypart.images.preprocess import Preprocessing
@@ -170,3 +170,13 @@ def test_published_means_agree_with_their_own_rows(kind: str) -> None:
     for row in published_rows(kind):
         assert row.source is not None and row.source.startswith("tab:")
         assert all(0 <= value <= 100 for value in row.values.values())
+
+
+def test_reduced_and_rendered_sets_are_not_called_by_the_benchmark_name(tmp_path: Path) -> None:
+    root = make_sues_raw(tmp_path / "town")
+    assert dataset_title(open_dataset(root)).startswith("town (reduced, laid out like SUES-200")
+    (root / "world.json").write_text("{}")
+    assert dataset_title(open_dataset(root)).startswith("town (rendered, laid out like SUES-200")
+    whole = [Record(tmp_path, "drone", "0001")] * 18_198
+    tests = [TestSplit("D2S", None, whole[:2_331], whole), TestSplit("S2D", None, whole[:4_662], whole[:9_099])]
+    assert dataset_title(Dataset("denseuav", "DenseUAV", tmp_path, [], tests)) == "DenseUAV"

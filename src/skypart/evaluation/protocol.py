@@ -8,13 +8,12 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from skypart.datasets import denseuav, folders, sues200, university1652
-from skypart.datasets.layout import WORLD_FILE
 from skypart.datasets.records import Dataset, Record, TestSplit
 from skypart.errors import SkyPartError
 from skypart.evaluation.distance import meter_accuracy, sdm
 from skypart.evaluation.embedding import Corruption, ImageSource
 from skypart.evaluation.metrics import metrics_from_ranks
+from skypart.evaluation.published import dataset_title
 from skypart.evaluation.ranking import rank_positives, top_matches
 from skypart.evaluation.scores import GalleryMode
 
@@ -43,31 +42,6 @@ class Protocol:
             f"AP official (standard named where shown), gallery {self.gallery}, input {self.size} px, "
             f"{self.interpolation} interpolation{weather}, {flip}, single pass, no re-ranking"
         )
-
-
-PUBLISHED_TESTS = {
-    university1652.KIND: {"D2S": (37_855, 951), "S2D": (701, 51_355)},
-    sues200.KIND: {f"D2S {h}m": (4_000, 200) for h in sues200.ALTITUDES}
-    | {f"S2D {h}m": (80, 10_000) for h in sues200.ALTITUDES},
-    denseuav.KIND: {"D2S": (2_331, 18_198), "S2D": (4_662, 9_099)},
-}
-"""(queries, gallery images) of each split of the published data sets."""
-
-
-def is_published(dataset: Dataset) -> bool:
-    """Whether the splits have the published sizes, so that quoted numbers can stand beside ours."""
-    sizes = {split.name: (len(split.query), len(split.gallery)) for split in dataset.tests}
-    published = PUBLISHED_TESTS.get(dataset.kind, {})
-    rendered = (dataset.root / WORLD_FILE).is_file()
-    return bool(published) and not rendered and all(sizes.get(name) == size for name, size in published.items())
-
-
-def dataset_title(dataset: Dataset) -> str:
-    """The data set's name; a reduced or rendered set says so, because quoted rows do not compare with it."""
-    if dataset.kind == folders.KIND or is_published(dataset):
-        return dataset.name
-    made = "rendered" if (dataset.root / WORLD_FILE).is_file() else "reduced"
-    return f"{dataset.root.resolve().name} ({made}, laid out like {dataset.name}; quoted rows are of the real one)"
 
 
 @dataclass(frozen=True)

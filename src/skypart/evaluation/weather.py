@@ -10,8 +10,8 @@ from rich.console import Console
 
 from skypart.datasets.records import Dataset
 from skypart.evaluation.embedding import Corruption, ImageSource
-from skypart.evaluation.protocol import EvaluationResult, Protocol, dataset_title, embed_dataset, evaluate
-from skypart.evaluation.published import published_rows
+from skypart.evaluation.protocol import EvaluationResult, Protocol, embed_dataset, evaluate
+from skypart.evaluation.published import dataset_title, published_rows
 from skypart.evaluation.report import ARROWS, write_json, write_tables
 from skypart.evaluation.tables import Column, Row, Table, print_table, terminal
 from skypart.images.weather import CONDITIONS, LABELS, check_profile
