@@ -8,7 +8,9 @@ import numpy as np
 import pytest
 import rasterio
 from PIL import Image
+from typer.testing import CliRunner
 
+from skypart.cli import app
 from skypart.errors import SkyPartError
 from skypart.worlds.layouts import assign_dense, assign_sues, assign_university
 from skypart.worlds.make import make_world
@@ -130,6 +132,20 @@ def test_a_stopped_run_goes_on_and_redraws_only_what_is_missing(tiny: dict[str, 
     assert not (out / ".work").exists()
 
 
+def test_a_finished_set_is_left_as_it_is(tiny: dict[str, Path]) -> None:
+    root = tiny["university1652"]
+    stamp = (root / "world.json").stat().st_mtime_ns
+    make_world(root, build_request(None, "tiny", like="university1652", seed=5), workers=1)
+    assert (root / "world.json").stat().st_mtime_ns == stamp
+
+
+def test_the_command_line_makes_what_python_makes(tiny: dict[str, Path]) -> None:
+    root = tiny["denseuav"]
+    words = ["world", "make", str(root), "--preset", "tiny", "--like", "denseuav", "--seed", "5"]
+    result = CliRunner().invoke(app, words)
+    assert result.exit_code == 0 and "made 8 locations" in result.output
+
+
 def test_another_seed_is_another_world_and_not_in_the_same_folder(tiny: dict[str, Path]) -> None:
     with pytest.raises(SkyPartError, match="other options"):
         make_world(tiny["sues200"], build_request(None, "tiny", like="sues200", seed=6))
@@ -144,11 +160,17 @@ def test_a_folder_with_other_things_is_left_alone(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("options", "words"),
-    [({"like": "vigor"}, "choose one of"), ({"locations": 1}, "at least 2"), ({"image_size": 8}, "between 32")],
+    [
+        ({"styles": "jungle"}, "choose from"),
+        ({"sources": ["/none"]}, "no map found"),
+        ({"like": "vigor"}, "choose one of"),
+        ({"locations": 1}, "at least 2"),
+        ({"image_size": 8}, "between 32"),
+    ],
 )
 def test_bad_requests_are_refused_in_words(tmp_path: Path, options: dict[str, object], words: str) -> None:
     with pytest.raises(SkyPartError, match=words):
-        make_world(tmp_path / "x", build_request(None, "tiny", **options))  # type: ignore[arg-type]
+        make_world(tmp_path / "x", build_request(**({"sources": None, "preset": "tiny"} | options)))  # type: ignore[arg-type]
     assert not (tmp_path / "x").exists()
 
 

@@ -6,6 +6,7 @@ import json
 import math
 import multiprocessing
 import os
+import signal
 from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
@@ -30,8 +31,11 @@ def make_world(out: Path, request: Request, workers: int = 1) -> None:
     What is there already is not drawn again, so a stopped run goes on when it is started again.
     """
     layout = layout_named(request.like)
-    _claim(out, request)
+    complete = _look_into(out, request)
     jobs = plan_jobs(out, request, layout)
+    if complete and all((out / path).is_file() for path in _expected(jobs, layout)):
+        return
+    write_text(out / "world.json", _describe(request, complete=False))
     rows: list[dict[str, str]] = []
     total = sum(len(job.sites) * job.shots_each for job in jobs)
     with progress_bar() as bar:
@@ -55,8 +59,12 @@ def _run(jobs: list[Job], workers: int) -> Iterator[list[dict[str, str]]]:
     if workers <= 1:
         yield from map(run_job, jobs)
         return
-    with multiprocessing.get_context("spawn").Pool(workers) as pool:
+    with multiprocessing.get_context("spawn").Pool(workers, _leave_interrupts_to_the_parent) as pool:
         yield from pool.imap_unordered(run_job, jobs)
+
+
+def _leave_interrupts_to_the_parent() -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 def plan_jobs(out: Path, request: Request, layout: Layout) -> list[Job]:
@@ -156,20 +164,33 @@ def _describe(request: Request, complete: bool) -> str:
     return json.dumps(content, indent=1, default=list) + "\n"
 
 
-def _claim(out: Path, request: Request) -> None:
-    """Take the folder for this request, or say what else it holds."""
+def _look_into(out: Path, request: Request) -> bool:
+    """Whether the folder holds this request's data set, finished; say so if it holds something else."""
     note = out / "world.json"
-    if note.is_file():
-        mine = json.loads(_describe(request, complete=False))["request"]
-        try:
-            theirs = json.loads(note.read_text(encoding="utf-8"))["request"]
-        except (ValueError, KeyError) as error:
-            raise SkyPartError(f"{note}: cannot be read ({error}); choose another folder") from error
-        if mine != theirs:
-            raise SkyPartError(f"{out}: holds a world made with other options (see world.json); choose another folder")
-    elif out.is_dir() and any(out.iterdir()):
-        raise SkyPartError(f"{out}: is not empty and holds no world.json; choose a new folder")
-    write_text(note, _describe(request, complete=False))
+    if not note.is_file():
+        if out.exists() and (not out.is_dir() or any(out.iterdir())):
+            raise SkyPartError(f"{out}: is not empty and holds no world.json; choose a new folder")
+        return False
+    mine = json.loads(_describe(request, complete=False))["request"]
+    try:
+        content = json.loads(note.read_text(encoding="utf-8"))
+        theirs, complete = content["request"], content["complete"]
+    except (ValueError, KeyError) as error:
+        raise SkyPartError(f"{note}: cannot be read ({error}); choose another folder") from error
+    if mine != theirs:
+        raise SkyPartError(f"{out}: holds a world made with other options (see world.json); choose another folder")
+    return bool(complete)
+
+
+def _expected(jobs: list[Job], layout: Layout) -> Iterator[str]:
+    """Paths of all pictures and maps, relative to the data set."""
+    for job in jobs:
+        if job.write_map:
+            yield f"maps/{job.source.name}.tif"
+        for site in job.sites:
+            views = job.settings.views
+            for shot in layout.shots(site.name, site.role, views, layout.framing, np.random.default_rng(0)):
+                yield from shot.paths
 
 
 def _write_poses(path: Path, rows: list[dict[str, str]]) -> None:

@@ -39,6 +39,9 @@ class Request:
             raise SkyPartError("--image-size must lie between 32 and 4096")
         if "procedural" in self.sources and len(self.sources) > 1:
             raise SkyPartError("--from procedural cannot be mixed with rasters; make two data sets")
+        unknown = [style for style in self.styles if style not in STYLES]
+        if unknown:
+            raise SkyPartError(f"unknown style {unknown[0]!r}; choose from {', '.join(STYLES)}")
         if self.seed < 0:
             raise SkyPartError("--seed must not be negative")
 
