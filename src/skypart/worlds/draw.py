@@ -2,7 +2,7 @@
 
 import json
 import os
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
@@ -97,8 +97,11 @@ def _world(source: Source) -> World:
     return source.load()
 
 
-def run_job(job: Job) -> list[dict[str, str]]:
-    """Draw what is missing of a job; give one row a picture (see POSE_FIELDS, and view, all_paths)."""
+def run_job(job: Job, count: Callable[[int], None]) -> list[dict[str, str]]:
+    """Draw what is missing of a job; give one row a picture (see POSE_FIELDS, and view, all_paths).
+
+    count: told how many pictures more are done, location by location.
+    """
     cv2.setNumThreads(1)
     settings = job.settings
     out = Path(settings.out)
@@ -107,6 +110,7 @@ def run_job(job: Job) -> list[dict[str, str]]:
     if job.note.is_file() and (map_path.is_file() or not job.write_map):
         rows: list[dict[str, str]] = json.loads(job.note.read_text(encoding="utf-8"))
         if all((out / path).is_file() for row in rows for path in row["all_paths"].split("|")):
+            count(len(rows))
             return rows
     world = _world(job.source)
     framing = fit(layout.framing, world.extent_m, layout.highest)
@@ -120,6 +124,7 @@ def run_job(job: Job) -> list[dict[str, str]]:
         rng = np.random.default_rng([settings.seed, 8, site.number])
         shots = layout.shots(site.name, site.role, settings.views, framing, rng)
         rows += _draw_site(world, site, (float(places[site.on_map][0]), float(places[site.on_map][1])), shots, settings)
+        count(len(shots))
     write_text(job.note, json.dumps(rows))
     return rows
 

@@ -7,8 +7,9 @@ import math
 import multiprocessing
 import os
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import asdict
+from multiprocessing.sharedctypes import Synchronized
 from pathlib import Path
 
 import numpy as np
@@ -23,6 +24,9 @@ from skypart.worlds.procedural import Region
 from skypart.worlds.rasters import find_sources
 from skypart.worlds.request import Request
 from skypart.worlds.sites import RASTER_CONTRAST, find_sites, site_seed
+
+_count: "Synchronized[int] | None" = None
+"""In a worker: pictures done by all workers."""
 
 
 def make_world(out: Path, request: Request, workers: int = 1) -> None:
@@ -40,9 +44,8 @@ def make_world(out: Path, request: Request, workers: int = 1) -> None:
     total = sum(len(job.sites) * job.shots_each for job in jobs)
     with progress_bar() as bar:
         task = bar.add_task("drawing", total=total)
-        for finished in _run(jobs, workers):
+        for finished in _run(jobs, workers, lambda done: bar.update(task, completed=done)):
             rows += finished
-            bar.update(task, advance=len(finished))
     rows.sort(key=lambda row: row["path"])
     _write_poses(out / "poses.csv", rows)
     _write_lists(out, request, layout, rows)
@@ -53,18 +56,49 @@ def make_world(out: Path, request: Request, workers: int = 1) -> None:
         (out / ".work").rmdir()
 
 
-def _run(jobs: list[Job], workers: int) -> Iterator[list[dict[str, str]]]:
-    """Results of all jobs as they come, from `workers` processes."""
+def _run(jobs: list[Job], workers: int, report: Callable[[int], None]) -> Iterator[list[dict[str, str]]]:
+    """Results of all jobs as they come, from `workers` processes; `report` is told the number of pictures done."""
     workers = min(workers or os.cpu_count() or 1, len(jobs))
     if workers <= 1:
-        yield from map(run_job, jobs)
+        done = 0
+
+        def add(pictures: int) -> None:
+            nonlocal done
+            done += pictures
+            report(done)
+
+        for job in jobs:
+            yield run_job(job, add)
         return
-    with multiprocessing.get_context("spawn").Pool(workers, _leave_interrupts_to_the_parent) as pool:
-        yield from pool.imap_unordered(run_job, jobs)
+    context = multiprocessing.get_context("spawn")
+    count = context.Value("q", 0)
+    with context.Pool(workers, _start_worker, (count,)) as pool:
+        results = pool.imap_unordered(_run_in_worker, jobs)
+        for _ in jobs:
+            while True:
+                try:
+                    rows = results.next(timeout=0.5)
+                    break
+                except multiprocessing.TimeoutError:
+                    report(count.value)
+            report(count.value)
+            yield rows
 
 
-def _leave_interrupts_to_the_parent() -> None:
+def _start_worker(count: "Synchronized[int]") -> None:
+    """Leave Ctrl-C to the parent, and remember the counter of pictures."""
+    global _count
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    _count = count
+
+
+def _run_in_worker(job: Job) -> list[dict[str, str]]:
+    def add(pictures: int) -> None:
+        assert _count is not None
+        with _count.get_lock():
+            _count.value += pictures
+
+    return run_job(job, add)
 
 
 def plan_jobs(out: Path, request: Request, layout: Layout) -> list[Job]:
