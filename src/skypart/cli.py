@@ -210,8 +210,8 @@ def world_make(
     workers: Annotated[int, typer.Option(help="Processes (default: one a core).")] = 0,
 ) -> None:
     """Render a benchmark-shaped data set from a procedural or a real world."""
-    from skypart.worlds.request import build_request
     from skypart.worlds.make import make_world
+    from skypart.worlds.request import build_request
 
     request = build_request(
         source,
