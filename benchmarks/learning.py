@@ -41,7 +41,10 @@ VARIANTS: dict[str, list[str]] = {
 
 def make_worlds(work: Path, arguments: argparse.Namespace) -> dict[str, Path]:
     """Render (or find) the data sets."""
-    options = {"locations": arguments.locations, "image_size": 224, "views": arguments.views, "maps": False}
+    # 250 m apart: no tile (220 m) of a test location overlaps one that was trained on
+    options = {
+        "locations": arguments.locations, "image_size": 224, "views": arguments.views, "maps": False, "spacing": 250.0,
+    }  # fmt: skip
     worlds = {"procedural": work / "procedural"}
     make_world(worlds["procedural"], build_request(None, seed=7, **options), workers=os.cpu_count() or 1)
     if arguments.real:

@@ -136,7 +136,9 @@ def evaluate(
     """Run a data set's whole protocol, in clear or in ten weathers; stop and start again at will."""
     from skypart.evaluation.run import EvaluateOptions, evaluate_files
 
-    options = EvaluateOptions(output, gallery, flip, figures, weather, severity, seed, size, readout, batch_size, cache, device)
+    options = EvaluateOptions(
+        output, gallery, flip, figures, weather, severity, seed, size, readout, batch_size, cache, device
+    )
     evaluate_files(model, data, options)
 
 
@@ -249,11 +251,13 @@ def main() -> None:
     try:
         app()
     except SkyPartError as error:
+        error.__cause__ = error.__context__ = error.__traceback__ = None  # lets go of progress bars still drawn
         typer.echo(f"skypart: {error}", err=True)
         sys.exit(error.exit_code)
-    except KeyboardInterrupt:
-        typer.echo("skypart: stopped; start the same command again to go on", err=True)
-        sys.exit(130)
+    except SystemExit as leaving:
+        if leaving.code == 130:  # Ctrl-C
+            typer.echo("skypart: stopped; start the same command again to go on", err=True)
+        raise
 
 
 if __name__ == "__main__":
