@@ -5,14 +5,14 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
-    from skypart.model.embedder import Embedder, load
+    from skypart.model.embedder import Embedder, load, save
 
-__all__ = ["Embedder", "__version__", "load"]
+__all__ = ["Embedder", "__version__", "load", "save"]
 
 
 def __getattr__(name: str) -> Any:
     """Import torch and the model only when they are asked for: `skypart --help` stays quick."""
-    if name in ("load", "Embedder"):
+    if name in ("load", "save", "Embedder"):
         from skypart.model import embedder
 
         return getattr(embedder, name)

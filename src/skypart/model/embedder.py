@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from importlib.resources import files
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 import torch
@@ -21,7 +22,7 @@ from skypart.model.backbone import describe_backbone
 from skypart.model.fusion import Readout
 from skypart.model.skypart import SkyPart, SkyPartOutput
 from skypart.model.sources import resolve
-from skypart.model.storage import load_model
+from skypart.model.storage import load_model, save_model
 from skypart.progress import track
 
 
@@ -139,6 +140,11 @@ def checked_size(model: SkyPart, size: int) -> int:
         better = max(1, round(size / patch)) * patch
         raise SkyPartError(f"input size {size} is not divisible by the patch of {patch}; use {better}")
     return size
+
+
+def save(model: Embedder | SkyPart, path: str | Path, dtype: Literal["float32", "float16"] = "float32") -> None:
+    """Write a model to a .safetensors file with its recipe and provenance, whole or not at all."""
+    save_model(model.model if isinstance(model, Embedder) else model, path, dtype)
 
 
 def new_model(backbone: str, size: int = 448, seed: int = 0) -> SkyPart:
