@@ -1,11 +1,11 @@
 from dataclasses import replace
 from pathlib import Path
 
+import cv2
 import numpy as np
 import pytest
 import torch
 
-import skypart.images.weather
 from skypart.datasets import open_dataset
 from skypart.datasets.records import Record
 from skypart.datasets.sampler import BalancedSampler, Draw
@@ -14,10 +14,6 @@ from skypart.images.augment import NO_AUGMENTATION, Augmentation
 from skypart.training.data import Batch, TrainingData, TrainingImages, fingerprint
 from skypart.training.distributed import Workers
 from tests.training.small_runs import ALONE, PREPROCESSING
-
-needs_weather = pytest.mark.skipif(
-    not hasattr(skypart.images.weather, "WeatherTransform"), reason="online weather is not there yet"
-)
 
 
 def training_data(
@@ -41,6 +37,13 @@ def assert_same(one: list[Batch], other: list[Batch]) -> None:
 @pytest.mark.parametrize("loader_workers", [1, 2])
 def test_the_images_are_bit_identical_for_any_number_of_workers(sues: Path, loader_workers: int) -> None:
     assert_same(list(training_data(sues).epoch(1)), list(training_data(sues, loader_workers).epoch(1)))
+
+
+def test_loading_processes_answer_after_opencv_has_used_threads_here(sues: Path) -> None:
+    """A forked copy of OpenCV's thread pool would hang the loader."""
+    cv2.setNumThreads(4)
+    cv2.resize(np.zeros((2000, 2000, 3), np.float32), (1500, 1500))
+    assert_same(list(training_data(sues).epoch(1)), list(training_data(sues, 1).epoch(1)))
 
 
 def test_an_epoch_can_be_entered_at_any_step(sues: Path) -> None:
@@ -102,7 +105,6 @@ def test_without_augmentation_training_sees_what_evaluation_sees(sues: Path) -> 
             np.testing.assert_array_equal(batch.images[place].numpy(), expected)
 
 
-@needs_weather
 @pytest.mark.parametrize("profile", ["paper", "weatherprompt"])
 def test_weather_falls_on_drone_images_only_and_differs_between_draws(sues: Path, profile: str) -> None:
     clear, stormy = training_data(sues, plain=True).images, training_data(sues, weather=profile, plain=True).images
@@ -117,7 +119,6 @@ def test_weather_falls_on_drone_images_only_and_differs_between_draws(sues: Path
     assert torch.equal(stormy[Draw(drone, 3)][0], seen[3])
 
 
-@needs_weather
 def test_weather_is_the_same_for_any_number_of_workers(sues: Path) -> None:
     one = list(training_data(sues, 0, weather="paper").epoch(0))
     assert_same(one, list(training_data(sues, 2, weather="paper").epoch(0)))

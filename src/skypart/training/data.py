@@ -87,6 +87,7 @@ class TrainingData:
         each = self.sampler.images_per_location
         share = self.workers.slice(self.sampler.locations)
         mine = [batch[share.start * each : share.stop * each] for batch in self.sampler.epoch(epoch)[first_step:]]
+        cv2.setNumThreads(1)  # before the fork: a copy of OpenCV's thread pool would wait for its threads for ever
         loader: DataLoader[Any] = DataLoader(
             self.images,
             batch_sampler=mine,

@@ -1,0 +1,215 @@
+"""Speed of training: what freezing saves, whether images arrive in time, and what online weather costs.
+
+    python benchmarks/training.py       writes docs/results/training-speed.md and .json
+
+All ratios are taken inside one run with interleaved repetitions, so that the machine's mood hits both sides alike.
+The backbone is a ViT-S/14 with random weights: speed does not depend on their values.
+"""
+
+import argparse
+import datetime
+import json
+import os
+import platform
+import statistics
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import cv2
+import numpy as np
+import torch
+from PIL import Image
+
+from skypart.atomic import write_text
+from skypart.training.checkpoint import Progress
+from skypart.training.distributed import Workers
+from skypart.training.loop import _Loop
+from skypart.training.recipe import BackboneRecipe, BatchRecipe, DataRecipe, DistillRecipe, Recipe, RunRecipe
+from skypart.training.setup import Run, prepare
+
+OUT = Path(__file__).resolve().parents[1] / "docs/results/training-speed.md"
+ALONE = Workers(0, 1, torch.device("cpu"))
+SIZE = 224
+EDGE = 512
+
+
+def make_pictures(root: Path, locations: int = 6, per_altitude: int = 3) -> Path:
+    """SUES-200 in raw form with 512 px JPEGs of photographic detail."""
+    for number in range(1, locations + 1):
+        rng = np.random.default_rng(number)
+        layers = [cv2.resize(rng.uniform(-1, 1, (n, n, 3)).astype(np.float32), (EDGE, EDGE)) * 400 / n**0.5
+                  for n in (4, 16, 64, 256)]  # fmt: skip
+        ground = 128 + sum(layers) / 3
+        for folder, count in [(root / "satellite-view" / f"{number:04d}", 1)] + [
+            (root / "drone_view_512" / f"{number:04d}" / str(h), per_altitude) for h in (150, 200, 250, 300)
+        ]:
+            folder.mkdir(parents=True)
+            for index in range(count):
+                noisy = np.clip(ground + rng.normal(0, 6, ground.shape), 0, 255).astype(np.uint8)
+                Image.fromarray(noisy).save(folder / f"{index}.jpg", quality=90)
+    (root / "train_ids.txt").write_text("\n".join(map(str, range(1, locations + 1))))
+    return root
+
+
+def recipe(root: Path, out: Path, trainable: int = 6, weather: str = "", steps: int = 20) -> Recipe:
+    """The full recipe without a teacher at 224 px, 4 locations x (2 drone + 1 satellite), one loading process."""
+    return Recipe(
+        data=DataRecipe(root=str(root), validation=0.0, workers=1, weather=weather),  # type: ignore[arg-type]
+        backbone=BackboneRecipe(name="untrained:vits14", size=SIZE, trainable_blocks=trainable),
+        batch=BatchRecipe(locations=4, drone=2, satellite=1, steps=steps),
+        distill=DistillRecipe(teacher=""),
+        run=RunRecipe(out=str(out), device="cpu"),
+    )
+
+
+def one_step(run: Run, loop: _Loop, batch: Any, number: int) -> float:
+    """Seconds of one whole step: forward, backward, optimiser, moving average."""
+    start = time.perf_counter()
+    report, _ = loop._forward(batch, number)
+    report.total.backward()  # type: ignore[no-untyped-call]
+    loop._update(0.5, batch.records)
+    loop.progress.step += 1
+    return time.perf_counter() - start
+
+
+def frozen_share(root: Path, scratch: Path, repetitions: int) -> dict[str, Any]:
+    """Time of a step with the first 6 blocks frozen over the same step with all 12 trained."""
+    runs = {blocks: prepare(recipe(root, scratch / f"b{blocks}", blocks), ALONE) for blocks in (6, 12)}
+    loops = {blocks: _Loop(run, Progress(step=1), None) for blocks, run in runs.items()}
+    batch = next(runs[6].data.epoch(0))
+    seconds: dict[int, list[float]] = {6: [], 12: []}
+    for number in range(repetitions + 2):
+        for blocks, run in runs.items():
+            took = one_step(run, loops[blocks], batch, number)
+            if number >= 2:
+                seconds[blocks].append(took)
+    half, whole = (statistics.median(seconds[blocks]) for blocks in (6, 12))
+    ratios = [a / b for a, b in zip(seconds[6], seconds[12], strict=True)]
+    return {
+        "frozen_s": half,
+        "all_s": whole,
+        "ratio": half / whole,
+        "ratio_of_pairs": statistics.median(ratios),
+        "images": len(batch.images),
+        "repetitions": repetitions,
+    }
+
+
+def train_pass(run: Run, steps: int) -> tuple[float, float]:
+    """(seconds a step as training sees it, idle share) over `steps` steps of an epoch, the first left out."""
+    loop = _Loop(run, Progress(step=1), None)
+    batches = loop._timed(run.data.epoch(0))
+    for number, batch in zip(range(steps + 1), batches, strict=False):
+        if number == 1:  # loading processes are up
+            loop.waited = loop.worked = 0.0
+            start = time.perf_counter()
+        one_step(run, loop, batch, number)
+    return (time.perf_counter() - start) / steps, loop.waited / (time.perf_counter() - start)
+
+
+def load_pass(run: Run, steps: int) -> float:
+    """Seconds a batch of loading alone with one process, the first batch left out."""
+    batches = run.data.epoch(0)
+    next(batches)
+    start = time.perf_counter()
+    for _ in zip(range(steps), batches, strict=False):
+        pass
+    return (time.perf_counter() - start) / steps
+
+
+def loading(root: Path, scratch: Path, steps: int, rounds: int) -> dict[str, dict[str, float]]:
+    """For no weather and both profiles: seconds a training step, idle share, seconds to load a batch."""
+    runs = {
+        weather or "none": prepare(recipe(root, scratch / f"w{weather}", 6, weather, max(steps, 8) + 4), ALONE)
+        for weather in ("", "paper", "weatherprompt")
+    }
+    steps_s: dict[str, list[float]] = {name: [] for name in runs}
+    idle: dict[str, list[float]] = {name: [] for name in runs}
+    load_s: dict[str, list[float]] = {name: [] for name in runs}
+    for _ in range(rounds):
+        for name, run in runs.items():
+            load_s[name].append(load_pass(run, max(steps, 8)))
+            seconds, waited = train_pass(run, steps)
+            steps_s[name].append(seconds)
+            idle[name].append(waited)
+    middle = statistics.median
+    return {
+        name: {
+            "step_s": middle(steps_s[name]),
+            "idle": middle(idle[name]),
+            "load_s": middle(load_s[name]),
+            "step_ratio": middle([a / b for a, b in zip(steps_s[name], steps_s["none"], strict=True)]),
+            "load_ratio": middle([a / b for a, b in zip(load_s[name], load_s["none"], strict=True)]),
+        }
+        for name in runs
+    }
+
+
+def text_of(result: dict[str, Any]) -> str:
+    """The page under docs/results/."""
+    frozen, rows = result["frozen"], []
+    for name, found in result["loading"].items():
+        rows.append(
+            f"| {name} | {1000 * found['load_s']:.0f} | {found['load_ratio']:.2f} | {found['step_s']:.2f} | "
+            f"{found['step_ratio']:.2f} | {100 * found['idle']:.1f} % |"
+        )
+    return f"""# Speed of training
+
+Made by `{result["command"]}` on {result["date"]}: {result["machine"]}, load average {result["load"]} at the start.
+ViT-S/14, {SIZE} px, full GeoPartLoss without teacher, {frozen["images"]} images a step (4 locations x 2 drone +
+1 satellite). Ratios are medians over interleaved repetitions of one run.
+
+## What freezing saves
+
+| first 6 blocks frozen, s a step | all 12 trained, s a step | ratio | target |
+|---|---|---|---|
+| {frozen["frozen_s"]:.2f} | {frozen["all_s"]:.2f} | {frozen["ratio_of_pairs"]:.3f} | at most 0.60 |
+
+## Do images arrive in time?
+
+{EDGE} px JPEGs, crop and colour augmentation, one loading process; weather online on drone images, one of ten
+conditions each. Loading alone: one process and nothing else running. Idle: share of the time in which the training
+step waits for images (target: below 10 % without weather). Step ratio: time of a training step with weather over
+that without (target: at most 1.5).
+
+| weather | loading alone, ms a batch | ratio | training, s a step | ratio | idle |
+|---|---|---|---|---|---|
+{chr(10).join(rows)}
+"""
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--repetitions", type=int, default=9, help="pairs of steps for the frozen ratio")
+    parser.add_argument("--steps", type=int, default=6, help="training steps in a pass of the loading measurement")
+    parser.add_argument("--rounds", type=int, default=3, help="interleaved passes of the loading measurement")
+    parser.add_argument("--threads", type=int, default=0, help="torch threads; 0: torch's own choice")
+    options = parser.parse_args()
+    if options.threads:
+        torch.set_num_threads(options.threads)
+    load = f"{os.getloadavg()[0]:.1f}"
+    with tempfile.TemporaryDirectory() as folder:
+        root = make_pictures(Path(folder) / "data")
+        frozen = frozen_share(root, Path(folder), options.repetitions)
+        print(json.dumps(frozen), flush=True)
+        found = loading(root, Path(folder), options.steps, options.rounds)
+        print(json.dumps(found), flush=True)
+    result = {
+        "command": " ".join(["python", "benchmarks/training.py", *sys.argv[1:]]),
+        "date": datetime.date.today().isoformat(),
+        "machine": f"{platform.machine()}, {os.cpu_count()} cores, {torch.get_num_threads()} torch threads, "
+        f"torch {torch.__version__}, Python {platform.python_version()}",
+        "load": load,
+        "frozen": frozen,
+        "loading": found,
+    }
+    write_text(OUT.with_suffix(".json"), json.dumps(result, indent=2) + "\n")
+    write_text(OUT, text_of(result))
+    print(f"wrote {OUT}")
+
+
+if __name__ == "__main__":
+    main()
