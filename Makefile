@@ -3,6 +3,8 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+# A process a core, one thread each: steadier and faster than threads that wait for each other.
+PYTEST := OMP_NUM_THREADS=1 $(BIN)/pytest -q -n auto --dist worksteal
 
 .PHONY: demo test quick lint format clean setup
 
@@ -32,11 +34,11 @@ format: $(READY)
 
 quick: $(READY)
 	@echo "==> Quick tests (without those marked slow)"
-	@$(BIN)/pytest -q -m "not slow"
+	@$(PYTEST) -m "not slow"
 
 test: lint
 	@echo "==> All tests"
-	@$(BIN)/pytest -q
+	@$(PYTEST)
 
 clean:
 	rm -rf $(VENV) build dist demo-out .mypy_cache .ruff_cache .pytest_cache src/*.egg-info
