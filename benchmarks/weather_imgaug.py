@@ -2,7 +2,8 @@
 
 Usage: python weather_imgaug.py REQUEST.json ANSWER.json
 Request: {"statistics": path of weather/statistics.py or null, "images": {name: png}, "draws": per image,
-          "cells": [[profile, condition], ...], "samples": folder or null}
+          "cells": [[profile, condition], ...], "samples": folder or null,
+          "independent": true to give every layer a random stream of its own}
 Answer:  {"cells": {"profile/condition": {"cpu_ms": [...], "draws": {image: {statistic: [...]}}}}, "versions": {...}}
 """
 
@@ -115,11 +116,15 @@ def run_cell(
     draws: int,
     statistics: Statistics | None,
     samples: str | None,
+    independent: bool,
 ) -> dict[str, Any]:
     """Draw `draws` times per image, images in turn, from augmenters that advance from call to call."""
     ia.seed(2024)
     steps = paper_cell(condition) if profile == "paper" else weatherprompt_cell(condition)
     augmenter = iaa.Sequential(steps)
+    if independent:
+        for number, layer in enumerate(augmenter.get_all_children(flat=True)):
+            layer.random_state = ia.random.RNG(5000 + number)
     times = []
     collected: dict[str, dict[str, list[float]]] = {name: {} for name in images}
     for draw in range(draws):
@@ -148,7 +153,13 @@ def main() -> None:
     for profile, condition in request["cells"]:
         print(f"imgaug: {profile}/{condition}", file=sys.stderr, flush=True)
         cells[profile + "/" + condition] = run_cell(
-            profile, condition, images, request["draws"], statistics, request.get("samples")
+            profile,
+            condition,
+            images,
+            request["draws"],
+            statistics,
+            request.get("samples"),
+            request.get("independent", False),
         )
     versions = {"imgaug": ia.__version__, "numpy": np.__version__, "opencv": cv2.__version__}
     Path(sys.argv[2]).write_text(json.dumps({"cells": cells, "versions": versions}))

@@ -50,10 +50,12 @@ class Canvas:
             added = np.asarray(cv2.add(below, added), dtype=np.uint8)
         self._cover = (added, floor)
 
-    def veil(self, transmission: BytePlane, light: BytePlane) -> None:
-        """Lay x -> x * transmission / 255 + light over the picture, in steps of grey levels."""
-        dimmed = cv2.multiply(self.image(), cv2.cvtColor(transmission, cv2.COLOR_GRAY2RGB), scale=1.0 / 255.0)
-        self._image = np.asarray(cv2.add(dimmed, cv2.cvtColor(light, cv2.COLOR_GRAY2RGB)), dtype=np.uint8)
+    def veil(self, opacity: BytePlane, colour: int) -> None:
+        """Lay a grey `colour` over the picture, as opaque as `opacity` / 255, truncated."""
+        kept = cv2.cvtColor(cv2.bitwise_not(opacity), cv2.COLOR_GRAY2RGB)
+        total = np.multiply(self.image(), kept, dtype=np.uint16)
+        total += cv2.cvtColor(opacity * np.uint16(colour), cv2.COLOR_GRAY2RGB)
+        self._image = np.asarray(cv2.convertScaleAbs(total, alpha=1.0 / 255.0, beta=ROUND_TO_FLOOR), dtype=np.uint8)
 
     def mix(self, opacity: Plane, light: Plane) -> None:
         """Lay x -> (1 - opacity) * x + opacity * light over the picture, truncated; uses up both planes."""

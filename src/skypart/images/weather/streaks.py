@@ -15,8 +15,6 @@ _STEPS = 64.0
 _MAX_STEP = 6
 _MAX_DRIFT = 0.55
 _LENGTH_OF_STEP = 5.5
-# Chosen so that the Laplacian's spread equals that of the line drawn on every row, within 2 % on average.
-_SHARPER_TWO, _SHARPER = 1.2, 0.55
 
 
 def line_kernel(length: int, angle: float, start: float = 1.0) -> Plane:
@@ -89,7 +87,7 @@ def fall(drops: BytePlane, length: int, angle: float) -> BytePlane:
         return motion_blur(drops, line_kernel(length, angle))
     height, width = drops.shape
     fallen = motion_blur(_join_rows(drops, step), _stepped_kernel(length, angle, step))
-    between = cv2.resize(fallen, (width, len(fallen) * step), interpolation=cv2.INTER_LINEAR)
+    between = cv2.resize(fallen, (width, len(fallen) * step), interpolation=cv2.INTER_CUBIC)
     return np.asarray(between[:height], dtype=np.uint8)
 
 
@@ -103,17 +101,13 @@ def _join_rows(drops: BytePlane, step: int) -> BytePlane:
 
 
 def _stepped_kernel(length: int, angle: float, step: int) -> Plane:
-    """Weights, sum 1, of the line of `line_kernel` on every `step`-th row; odd height and width.
-
-    Shares of neighbouring columns are sharper than bilinear by what the interpolation of rows will blur again.
-    """
+    """Weights, sum 1, of the line of `line_kernel` on every `step`-th row; odd height and width."""
     cosine, tangent = np.cos(np.deg2rad(angle)), np.tan(np.deg2rad(angle))
     reach_y = int(0.5 * length * cosine / step)
     dy = step * np.arange(-reach_y, reach_y + 1)
     ramp = np.clip(0.5 - dy / (length * cosine), 0.0, 1.0)
     reach_x = int(abs(tangent) * dy[-1]) + 1
     distance = np.abs(np.arange(-reach_x, reach_x + 1) + tangent * dy[:, None])
-    sharpness = 1.0 + step * abs(tangent) * (_SHARPER_TWO if step == 2 else _SHARPER)
-    shares = np.clip(0.5 + sharpness * (0.5 - distance), 0.0, 1.0)
+    shares = np.maximum(1.0 - distance, 0.0)
     weights = ramp[:, None] * shares / shares.sum(axis=1, keepdims=True)
     return np.asarray(weights / weights.sum(), dtype=np.float32)
