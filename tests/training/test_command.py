@@ -164,6 +164,7 @@ def test_overfit_reaches_all_of_its_own_pairs_through_the_command(tmp_path: Path
     assert "R@1 100 % in both directions" in done.output
 
 
+@pytest.mark.slow
 def test_overfit_learns_a_few_by_heart_and_starts_afresh_each_time(tmp_path: Path) -> None:
     root = swap_tiles(make_sues(tmp_path / "data", locations=4, per_altitude=1))
     steps = []

@@ -113,7 +113,7 @@ def trained(workers: Workers, recipe: Recipe) -> dict[str, Any]:
     return {"student": run.student.state_dict(), "loss": run.loss.state_dict(), "average": run.average.moving()}
 
 
-@pytest.mark.parametrize("baseline", [False, True])
+@pytest.mark.parametrize("baseline", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_all_ranks_hold_the_same_weights_after_training_and_only_the_first_writes(
     sues: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, baseline: bool
 ) -> None:
@@ -139,6 +139,7 @@ def far_apart(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor], star
     return float(gap / way)
 
 
+@pytest.mark.slow
 def test_two_processes_train_to_the_weights_of_one(sues: Path, tmp_path: Path) -> None:
     recipe = small_recipe(sues, tmp_path / "two")
     start = {name: value.clone() for name, value in prepare(recipe, ALONE).student.state_dict().items()}

@@ -103,6 +103,7 @@ def test_the_model_file_is_the_students_and_says_where_it_comes_from(sues: Path,
     assert "10 steps on 6 locations" in header["provenance"]["training"]
 
 
+@pytest.mark.slow
 def test_the_best_by_validation_is_kept_whatever_comes_after(
     sues: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -124,6 +125,7 @@ def test_the_best_by_validation_is_kept_whatever_comes_after(
     assert not all(torch.equal(best[name], value) for name, value in states[3].items())
 
 
+@pytest.mark.slow
 def test_validation_every_n_epochs_and_never_without_a_split(sues: Path, tmp_path: Path) -> None:
     recipe = small_recipe(sues, tmp_path)
     every = replace(recipe.run, validate_every=2, out=str(tmp_path / "a"))
@@ -281,6 +283,7 @@ def test_accumulation_gives_the_mean_of_the_batches_gradients(
         torch.testing.assert_close(gradient, expected[name], rtol=1e-4, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_accumulated_runs_count_optimiser_steps(sues: Path, tmp_path: Path) -> None:
     result: Result = train(accumulated(sues, tmp_path, 2, 3))
     assert result.progress.step == 6 and 0 <= result.idle < 1
@@ -303,6 +306,7 @@ def test_mar_ramps_up_over_its_epochs_and_the_learning_rate_follows_the_curve(
         assert group["lr"] == pytest.approx(0.01 * group["peak"])  # the last step's
 
 
+@pytest.mark.slow
 def test_fine_tuning_starts_from_a_models_weights(sues: Path, tmp_path: Path) -> None:
     first = small_run(sues, tmp_path / "a")
     result = train(first)

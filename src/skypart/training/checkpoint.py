@@ -62,7 +62,7 @@ def save_checkpoint(
         "facts": json.dumps(dict(facts)),
     }
     path = folder / f"step-{progress.step:08d}.ckpt.safetensors"
-    for left in folder.glob(".step-*.tmp-*"):  # by a process killed while it wrote
+    for left in folder.glob(".*tmp*"):  # ours or safetensors', of a process killed while it wrote
         left.unlink()
     with atomic_path(path) as temporary:
         try:
