@@ -24,8 +24,11 @@ class SalienceGate(nn.Module):
     learns. Noise, Gumbel(0, 1), is added in training only.
     """
 
-    def __init__(self, dim: int, hidden: int, bias: float, temperature: float, min_active: int) -> None:
+    def __init__(
+        self, dim: int, hidden: int, bias: float, temperature: float, min_active: int, noisy_ranking: bool = True
+    ) -> None:
         super().__init__()
+        self.noisy_ranking = noisy_ranking
         self.temperature = temperature
         self.min_active = min_active
         last = nn.Linear(hidden, 1)
@@ -35,14 +38,16 @@ class SalienceGate(nn.Module):
     def forward(self, descriptors: Tensor, noise: Tensor | None = None) -> Salience:
         """Gate descriptors (batch, prototypes, dim); training noise (batch, prototypes) is drawn here if not given."""
         logits = self.mlp(descriptors).squeeze(-1)
+        order = logits
         if self.training:
             logits = logits + (gumbel_noise(logits) if noise is None else noise)
+            order = logits if self.noisy_ranking else order
         soft = torch.sigmoid(logits / self.temperature)
         floor = torch.zeros_like(soft, dtype=torch.bool)
         floor.scatter_(1, logits.topk(min(self.min_active, logits.shape[1]), dim=1).indices, True)
         active = (soft > 0.5) | floor
         weight = torch.where(active, soft, soft - soft.detach())
-        return Salience(weight, active, logits)
+        return Salience(weight, active, order)
 
 
 def gumbel_noise(like: Tensor, generator: torch.Generator | None = None) -> Tensor:

@@ -27,6 +27,8 @@ class HeadConfig:
     patch_layer, cls_layer: the block (1..depth) whose tokens the parts and the CLS branch read; 0: the last.
     readout: `full`, or only `cls`, `part`, or both without the graph (`no_graph`).
     salience_gate: False keeps all prototypes active with weight 1.
+    noisy_ranking: whether training noise also decides which parts are pooled, as the gate's equation has it; False
+        lets it only open and close them, so that two views of a place pool the same parts from the first step.
     """
 
     prototypes: int = 12
@@ -39,6 +41,7 @@ class HeadConfig:
     salience_bias: float = 2.0
     salience_temperature: float = 0.5
     min_active: int = 4
+    noisy_ranking: bool = True
     pooled_parts: int = 3
     graph_layers: int = 2
     graph_heads: int = 4
@@ -101,7 +104,12 @@ class SkyPart(nn.Module, HubMixin):
         self.bank = PrototypeBank(config.prototypes, part, config.assignment_temperature)
         self.aggregation = PartAggregation(part, config.refine_hidden)
         self.salience = SalienceGate(
-            part, config.salience_hidden, config.salience_bias, config.salience_temperature, config.min_active
+            part,
+            config.salience_hidden,
+            config.salience_bias,
+            config.salience_temperature,
+            config.min_active,
+            config.noisy_ranking,
         )
         self.part_branch = PartPooling(part, config.pooled_parts, out)
         self.graph_branch = GraphReadout(part, config.graph_layers, config.graph_heads, out)

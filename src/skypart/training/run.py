@@ -20,8 +20,8 @@ def train_recipe(path: Path, overrides: Sequence[str], only_overfit: bool) -> st
             result = overfit(recipe, workers)
             if result.progress.best < 100.0:
                 raise SkyPartError(
-                    f"R@1 on its own training pairs reached only {result.progress.best:.1f} %: something is wrong with the "
-                    "data (`skypart data check`) or the settings; look at the log beside the model"
+                    f"R@1 on its own training pairs reached only {result.progress.best:.1f} %: something is wrong "
+                    f"with the data (`skypart data check`) or the settings; look at the log in {result.model.parent}"
                 )
             return f"overfit: R@1 100 % in both directions after {result.progress.step} steps ({result.model})"
         result = train(prepare(recipe, workers))
