@@ -79,11 +79,7 @@ def test_all_images_get_their_turn_and_every_draw_its_own_seed() -> None:
 
 
 def test_a_location_with_few_images_repeats_them() -> None:
-    items = [
-        Record(Path(f"{n}.{view}"), view, f"{n:04d}")
-        for n in range(4)
-        for view in ("drone", "satellite")
-    ]
+    items = [Record(Path(f"{n}.{view}"), view, f"{n:04d}") for n in range(4) for view in ("drone", "satellite")]
     batch = sampler(items, drone=3, satellite=2, steps=1).epoch(0)[0]
     assert len(batch) == 20 and len({draw.seed for draw in batch}) == 20
     assert places(batch, items, 5) == list(dict.fromkeys(places(batch, items, 5)))

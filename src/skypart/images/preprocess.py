@@ -34,6 +34,7 @@ class Preprocessing:
     interpolation: Interpolation = "bicubic"
 
     def __post_init__(self) -> None:
+        """Refuse an unknown filter."""
         if self.interpolation not in _FILTERS:
             raise SkyPartError(f"unknown interpolation {self.interpolation!r}; choose one of {', '.join(_FILTERS)}")
 

@@ -158,9 +158,7 @@ def _read_extended(path: Path, seen: tuple[Path, ...]) -> dict[str, Any]:
     except FileNotFoundError:
         raise SkyPartError(f"{path}: no such recipe; see the folder recipes/") from None
     except OSError as error:
-        raise SkyPartError(
-            f"{path}: cannot be read ({error.strerror}); name a recipe file"
-        ) from None
+        raise SkyPartError(f"{path}: cannot be read ({error.strerror}); name a recipe file") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise SkyPartError(f"{path}: not valid TOML ({error}); mend that line") from error
     parent = content.pop("extends", None)
