@@ -1,0 +1,35 @@
+"""Data flows one way: a folder of the package imports only from itself and from those before it."""
+
+import ast
+from pathlib import Path
+
+import pytest
+
+PACKAGE = Path(__file__).resolve().parents[1] / "src" / "skypart"
+FLOW = ("images", "worlds", "datasets", "model", "losses", "evaluation", "training")
+
+
+def imported_folders(file: Path) -> set[str]:
+    """Folders of our package that `file` imports from, at the top or inside functions."""
+    names: set[str] = set()
+    for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.ImportFrom) and node.module:
+            names.add(node.module)
+        elif isinstance(node, ast.Import):
+            names |= {alias.name for alias in node.names}
+    parts = [name.split(".") for name in names]
+    return {part[1] for part in parts if part[0] == "skypart" and len(part) > 1 and part[1] in FLOW}
+
+
+@pytest.mark.parametrize("folder", FLOW)
+def test_a_folder_imports_only_what_stands_before_it(folder: str) -> None:
+    allowed = set(FLOW[: FLOW.index(folder) + 1])
+    files = sorted((PACKAGE / folder).rglob("*.py"))
+    assert files
+    wrong = {f.relative_to(PACKAGE): imported_folders(f) - allowed for f in files if imported_folders(f) - allowed}
+    assert not wrong
+
+
+def test_every_folder_is_in_the_flow() -> None:
+    folders = {path.parent.name for path in PACKAGE.glob("*/__init__.py")}
+    assert folders == set(FLOW)
