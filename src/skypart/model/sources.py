@@ -87,6 +87,8 @@ def resolve(name: str, revision: str | None = None) -> WeightsSource:
     if name.count("/") == 1 and not name.startswith((".", "/", "~")) and path.suffix not in SUFFIXES:
         repository, _, pinned = name.partition("@")
         return _from_hub(repository, revision or pinned or None)
+    if "/" in name or path.suffix in SUFFIXES:
+        raise SkyPartError(f"{name}: no such file; check the path, or see `skypart doctor`")
     raise SkyPartError(
         f"no weights called {name!r}: give a file, a folder, OWNER/NAME of the hub, or one of {', '.join(BACKBONES)}"
     )

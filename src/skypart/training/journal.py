@@ -7,7 +7,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+from rich.console import Group
+from rich.live import Live
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.text import Text
 from torch.utils.tensorboard import SummaryWriter
 
 from skypart.errors import SkyPartError
@@ -26,16 +29,18 @@ class Journal:
         self.lines = (folder / "log.jsonl").open("a", encoding="utf-8")
         self.wandb = _start_wandb(wandb, folder, recipe) if wandb else None
         self.bar = Progress(
-            TextColumn("{task.description}"), BarColumn(bar_width=24), MofNCompleteColumn(),
-            TextColumn("{task.fields[state]}"), TimeElapsedColumn(), TimeRemainingColumn(),
+            TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(),
+            TimeElapsedColumn(), TextColumn("left"), TimeRemainingColumn(),
             console=console,
         )  # fmt: skip
-        self.task = self.bar.add_task("train", total=total, completed=done, state="")
+        self.task = self.bar.add_task("step", total=total, completed=done)
+        self.state = Text()
+        self.live = Live(Group(self.bar, self.state), console=console, refresh_per_second=4)
 
     def __enter__(self) -> Self:
         """Start the bar."""
         if self.leads:
-            self.bar.start()
+            self.live.start()
         return self
 
     def __exit__(
@@ -43,21 +48,24 @@ class Journal:
     ) -> None:
         """Close everything."""
         if self.leads:
-            self.bar.stop()
+            self.live.stop()
+            if not console.is_terminal:
+                console.print()  # rich ends the line on terminals only
             self.board.close()
             self.lines.close()
             if self.wandb is not None:
                 self.wandb.finish()
 
     def step(self, step: int, state: str) -> None:
-        """Move the bar to `step`."""
+        """Move the bar to `step`, with a line about its losses under it."""
         if self.leads:
-            self.bar.update(self.task, completed=step, state=state)
+            self.bar.update(self.task, completed=step)
+            self.state.plain = f"  {state}"
 
     def say(self, text: str) -> None:
         """A line above the bar."""
         if self.leads:
-            self.bar.console.print(text)
+            self.live.console.print(text)
 
     def record(self, kind: str, step: int, scalars: Mapping[str, float]) -> None:
         """Log `scalars` of `kind` (train, validation, health) at `step`."""

@@ -278,9 +278,9 @@ def _plain(value: Any) -> Any:
 def _state(report: LossReport, rate: float, images: float) -> str:
     """The loss groups with their weights, the learning rate and the speed, in a line."""
     groups = " ".join(
-        f"{name} {float(value):.2f}*{float(report.weights[name]):.2f}" for name, value in report.groups.items()
+        f"{name} {float(value):.3g}*{float(report.weights[name]):.2f}" for name, value in report.groups.items()
     )
-    return f"{groups} lr {rate:.1e} {images:.1f} img/s"
+    return f"{groups} lr {rate:.1e} {images:.0f} img/s"
 
 
 def _scalars(report: LossReport, rate: float, images: float, norm: float) -> dict[str, float]:
