@@ -84,3 +84,13 @@ def test_places_that_cannot_be_written(tmp_path: Path) -> None:
 def test_forgetting_to_write_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(SkyPartError, match="cannot write"), atomic_path(tmp_path / "a.txt"):
         pass
+
+
+def test_the_file_has_the_usual_mode_whatever_its_writer_gave_it(tmp_path: Path) -> None:
+    plain = tmp_path / "plain"
+    plain.write_text("x")
+    private = tmp_path / "private"
+    with atomic_path(private) as temporary:
+        temporary.write_text("x")
+        temporary.chmod(0o600)
+    assert private.stat().st_mode == plain.stat().st_mode

@@ -8,6 +8,9 @@ from pathlib import Path
 
 from skypart.errors import SkyPartError
 
+_UMASK = os.umask(0)
+os.umask(_UMASK)
+
 
 @contextmanager
 def atomic_path(path: str | os.PathLike[str]) -> Iterator[Path]:
@@ -23,6 +26,7 @@ def atomic_path(path: str | os.PathLike[str]) -> Iterator[Path]:
         yield temporary
         with temporary.open("rb") as written:
             os.fsync(written.fileno())
+        temporary.chmod(0o666 & ~_UMASK)  # some writers make files for their owner alone
         temporary.replace(target)
     except OSError as error:
         raise SkyPartError(

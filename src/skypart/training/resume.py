@@ -1,0 +1,53 @@
+"""Going on with a broken-off run: only with the same recipe and data, from its newest readable checkpoint."""
+
+from typing import Any
+
+from skypart.errors import SkyPartError
+from skypart.training.checkpoint import Progress, load_checkpoint, newest_checkpoint, read_facts
+from skypart.training.setup import Run
+
+
+def resume(run: Run) -> Progress:
+    """Go on from the newest checkpoint, if it belongs to the same recipe and data."""
+    newest = newest_checkpoint(run.folder / "checkpoints")
+    if newest is None:
+        return Progress()
+    _, facts = read_facts(newest)
+    if facts["data"]["fingerprint"] != run.facts["data"]["fingerprint"]:
+        raise SkyPartError(f"{newest}: was trained on other data than {run.recipe.data.root}; choose another run.out")
+    changed = _differences(facts["recipe"], run.facts["recipe"])
+    if changed:
+        raise SkyPartError(
+            f"{newest}: the recipe has changed since ({', '.join(changed)}); put it back or choose another run.out"
+        )
+    return load_checkpoint(newest, run.modules, run.optimiser)
+
+
+# What may differ between a run and its continuation: nothing of this changes a single number.
+_FREE = {
+    "data.root",
+    "data.workers",
+    "run.out",
+    "run.keep",
+    "run.log_every",
+    "run.wandb",
+    "run.device",
+    "run.checkpoint_every",
+}
+
+
+def _differences(old: dict[str, Any], new: dict[str, Any]) -> list[str]:
+    """The keys, dotted, in which two recipes differ, but for those that change no number."""
+    keys = [f"{section}.{key}" for section in new for key in new[section]]
+    return [
+        key
+        for key in keys
+        if key not in _FREE
+        and _plain(old.get(key.split(".")[0], {}).get(key.split(".")[1]))
+        != _plain(new[key.split(".")[0]][key.split(".")[1]])
+    ]
+
+
+def _plain(value: Any) -> Any:
+    """Tuples as lists, as JSON gives them back."""
+    return list(value) if isinstance(value, tuple) else value
