@@ -32,7 +32,7 @@ class Progress:
     """
 
     step: int = 0
-    best: float = float("-inf")
+    best: float = -1.0  # below any score, and valid JSON
     best_step: int = -1
     history: list[dict[str, Any]] = field(default_factory=list)
 
