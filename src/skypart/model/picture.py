@@ -48,7 +48,7 @@ def parts_picture(image: RgbImage, seen: Explanation, title: str = "") -> Image.
     _draw_graph(overlay, seen)
     canvas.paste(overlay, (EDGE + 2 * _MARGIN, head))
     draw = ImageDraw.Draw(canvas)
-    draw.text((_MARGIN, 8), title or "photo", fill=(30, 30, 30), font=ImageFont.load_default(16))
+    draw.text((_MARGIN, 8), title or "photo", fill=(30, 30, 30), font=_font(16))
     draw.text((EDGE + 2 * _MARGIN, 8), f"parts: {int(seen.active.sum())} active", fill=(30, 30, 30), font=_font(16))
     _draw_legend(draw, seen, 2 * EDGE + 3 * _MARGIN, head)
     return canvas

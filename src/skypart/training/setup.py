@@ -18,7 +18,7 @@ from skypart.errors import SkyPartError
 from skypart.images.preprocess import Preprocessing
 from skypart.losses.geopart import GeoPartLoss
 from skypart.model.cost import parameters_by_module
-from skypart.model.embedder import model_file
+from skypart.model.embedder import checked_size, model_file
 from skypart.model.skypart import SkyPart
 from skypart.model.storage import load_model
 from skypart.training.average import MovingAverage
@@ -157,11 +157,7 @@ def build_student(recipe: Recipe) -> SkyPart:
         student = load_model(model_file(recipe.backbone.start)).with_readout(recipe.head.readout)
     else:
         student = SkyPart.from_backbone(recipe.backbone.name, recipe.head, recipe.run.seed)
-    patch = student.tokens_from.patch
-    if recipe.backbone.size % patch:
-        near = max(1, round(recipe.backbone.size / patch)) * patch
-        raise SkyPartError(f"backbone.size={recipe.backbone.size} is not divisible by the patch of {patch}; use {near}")
-    student.preprocessing = Preprocessing(size=recipe.backbone.size)
+    student.preprocessing = Preprocessing(size=checked_size(student, recipe.backbone.size))
     student.freeze(recipe.backbone.trainable_blocks)
     student.tokens_from.gradient_checkpointing = recipe.backbone.gradient_checkpointing
     return student.train()
