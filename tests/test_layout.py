@@ -6,7 +6,19 @@ from pathlib import Path
 import pytest
 
 PACKAGE = Path(__file__).resolve().parents[1] / "src" / "skypart"
-FLOW = ("images", "worlds", "datasets", "model", "losses", "evaluation", "training")
+FLOW = (
+    "images",
+    "worlds",
+    "datasets",
+    "model",
+    "losses",
+    "evaluation",
+    "training",
+    "maps",
+    "position",
+    "bridge",
+    "serve",
+)
 
 
 def imported_folders(file: Path) -> set[str]:

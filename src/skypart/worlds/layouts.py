@@ -1,4 +1,4 @@
-"""The three benchmarks' folder layouts: which pictures of a location go where, and how they are flown."""
+"""Folder layouts, the three benchmarks' and our own: which pictures of a location go where, and how they are flown."""
 
 import math
 from collections.abc import Callable
@@ -144,6 +144,34 @@ def shots_dense(number: str, role: str, views: int, framing: Framing, rng: np.ra
     return shots
 
 
+def assign_free(count: int, rng: np.random.Generator) -> list[str]:
+    """All locations are trained on; tests are worlds of their own."""
+    return ["train"] * count
+
+
+def shots_free(number: str, role: str, views: int, framing: Framing, rng: np.random.Generator) -> list[Shot]:
+    """Our own form for training: every drone picture a flight of its own, three satellite passes of unlike width.
+
+    The width of ground a drone sees is drawn first, then tilt and altitude, and the lens that gives it: what a model
+    must learn is that neither height, nor lens, nor direction says which place it is.
+    """
+    small = framing.tilt[0] > 50
+    shots = []
+    for index, view in enumerate(("satellite", "old", "satellite")):
+        width = framing.tile * rng.uniform(*((0.72, 1.0) if small else (0.8, 1.3)))
+        shots.append(Shot((f"satellite/{number}/{index}.jpg",), view, 1000 + index, metres=width))
+    lowest = 55.0 if small else 32.0
+    for index in range(views):
+        width = framing.tile * rng.uniform(*((0.4, 0.75) if small else (0.5, 1.15)))
+        tilt = lowest + (90.0 - lowest) * float(rng.uniform()) ** 1.3
+        altitude = math.exp(rng.uniform(math.log(60.0), math.log(320.0)))
+        lens = math.degrees(2 * math.atan(width / 2 / (altitude / math.sin(math.radians(tilt)))))
+        aim = rng.normal(0.0, 0.06 * framing.tile, 2)
+        pose = Pose((aim[0], aim[1]), altitude, tilt, rng.uniform(0, 360), min(max(lens, 22.0), 84.0))
+        shots.append(Shot((f"drone/{number}/{index}.jpg",), "drone", index, pose))
+    return shots
+
+
 LAYOUTS = {
     "sues200": Layout(
         "sues200", Framing(220.0, (45.0, 65.0), 45.0), 150.0, 50, (150.0, 200.0, 250.0, 300.0), assign_sues, shots_sues
@@ -160,13 +188,14 @@ LAYOUTS = {
     "denseuav": Layout(
         "denseuav", Framing(125.0, (90.0, 90.0), 58.0), 30.0, 1, (80.0, 90.0, 100.0), assign_dense, shots_dense, True
     ),
+    "free": Layout("free", Framing(200.0, (40.0, 70.0), 50.0), 150.0, 6, (320.0, 60.0), assign_free, shots_free),
 }
 
 
 def layout_named(name: str) -> Layout:
     """The layout of a benchmark."""
     if name not in LAYOUTS:
-        raise SkyPartError(f"unknown benchmark {name!r}; choose one of {', '.join(LAYOUTS)}")
+        raise SkyPartError(f"unknown layout {name!r}; choose one of {', '.join(LAYOUTS)}")
     return LAYOUTS[name]
 
 

@@ -162,7 +162,10 @@ def _sources(request: Request, layout: Layout) -> list[tuple[Source, int]]:
 
 def _share_rasters(request: Request, layout: Layout, spacing: float) -> list[tuple[Source, int]]:
     """Spread the locations over real maps in proportion to the sites each has."""
-    sources = [source for path in request.sources for source in find_sources(Path(path), request.seed)]
+    found = [source for path in request.sources for source in find_sources(Path(path), request.seed)]
+    sources = [source for source in found if _wanted(source.name, request)]
+    if not sources:
+        raise SkyPartError(f"--skip and --only leave no map; there are {', '.join(s.name for s in found[:8])}, ...")
     order = np.random.default_rng([request.seed, 4]).permutation(len(sources))
     sources = [sources[i] for i in order]
     room = []
@@ -184,6 +187,11 @@ def _share_rasters(request: Request, layout: Layout, spacing: float) -> list[tup
     for index in np.argsort(shares - exact, kind="stable")[: request.locations - int(shares.sum())]:
         shares[index] += 1
     return [(source, int(share)) for source, share in zip(sources, shares, strict=True) if share]
+
+
+def _wanted(name: str, request: Request) -> bool:
+    """Whether a real map takes part, by the beginning of its name."""
+    return not name.startswith(request.skip or ("\0",)) and name.startswith(request.only or ("",))
 
 
 def _describe(request: Request, complete: bool) -> str:
@@ -236,11 +244,15 @@ def _write_poses(path: Path, rows: list[dict[str, str]]) -> None:
 
 
 def _write_lists(out: Path, request: Request, layout: Layout, rows: list[dict[str, str]]) -> None:
-    """The lists of a benchmark: training ids of SUES-200, empty street folders, GPS files of DenseUAV."""
+    """What stands beside the pictures: training ids of SUES-200, empty street folders, positions, GPS of DenseUAV."""
     roles = layout.assign(request.locations, np.random.default_rng([request.seed, 3]))
     names = [location_name(layout, index) for index in range(request.locations)]
     if layout.name == "sues200":
         write_text(out / "train_ids.txt", "".join(f"{n}\n" for n, r in zip(names, roles, strict=True) if r == "train"))
+    if layout.name == "free":
+        drones = [row for row in rows if row["view"] == "drone"]
+        places = [f"{row['path']},{row['target_lon']},{row['target_lat']},{row['altitude_m']}\n" for row in drones]
+        write_text(out / "positions.csv", "path,longitude,latitude,altitude\n" + "".join(places))
     if layout.name == "university1652":
         for name, role in zip(names, roles, strict=True):
             for view in ("street", "google") if role == "train" else ():

@@ -14,7 +14,8 @@ class Request:
 
     sources: the word procedural, or paths of rasters. views: drone pictures of a location (and altitude), 0 = as in
     the benchmark. styles: of procedural regions. extent, gsd: of procedural regions, metres. spacing: metres between
-    locations, 0 = the layout's own. regions: number of procedural maps, 0 = as many as needed.
+    locations, 0 = the layout's own. regions: number of procedural maps, 0 = as many as needed. skip, only: beginnings
+    of names of real maps to leave out, or to take alone.
     """
 
     sources: tuple[str, ...] = ("procedural",)
@@ -29,6 +30,8 @@ class Request:
     spacing: float = 0.0
     regions: int = 0
     maps: bool = True
+    skip: tuple[str, ...] = ()
+    only: tuple[str, ...] = ()
     strengths: Strengths = field(default_factory=Strengths)
 
     def __post_init__(self) -> None:
@@ -54,15 +57,22 @@ PRESETS: dict[str, dict[str, float]] = {
 
 
 def build_request(
-    sources: list[str] | None, preset: str = "", styles: str = "", strength: float = 1.0, **options: object
+    sources: list[str] | None,
+    preset: str = "",
+    styles: str = "",
+    strength: float = 1.0,
+    skip: str = "",
+    only: str = "",
+    **options: object,
 ) -> Request:
     """A Request from the command line's options; those that are None take the preset's or the default value."""
     if preset not in PRESETS:
         raise SkyPartError(f"unknown preset {preset!r}; the only one is tiny")
     chosen: dict[str, object] = dict(PRESETS[preset])
     chosen |= {name: value for name, value in options.items() if value is not None}
-    if styles:
-        chosen["styles"] = tuple(style.strip() for style in styles.split(","))
+    for name, value in (("styles", styles), ("skip", skip), ("only", only)):
+        if value:
+            chosen[name] = tuple(each.strip() for each in value.split(","))
     names = tuple(Strengths.__dataclass_fields__)
     paths = sources or ["procedural"]
     absolute = tuple(path if path == "procedural" else os.path.realpath(path) for path in paths)

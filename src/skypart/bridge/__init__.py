@@ -1,0 +1,1 @@
+"""Positions in the formats of others: GeoJSON, CSV, GPX, KML."""

@@ -1,0 +1,1 @@
+"""From ranked views to a position: vote, refinement, confidence, track."""

@@ -1,0 +1,83 @@
+"""What is known about where a photo was taken: a fix with its error radius, or the reason why there is none."""
+
+from dataclasses import dataclass, field
+
+from skypart.maps.footprint import Footprint
+
+
+@dataclass(frozen=True, kw_only=True)
+class Prior:
+    """Where the photo is thought to be: within `radius_m` metres of a point in WGS 84 degrees."""
+
+    latitude: float
+    longitude: float
+    radius_m: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Hints:
+    """What is known of the camera, None where it is not.
+
+    heading_deg: compass direction that is up in the photo. altitude_m: above the ground. tilt_deg: of the optical
+    axis below the horizon, 90 = straight down. fov_deg: across the photo's width.
+    """
+
+    heading_deg: float | None = None
+    altitude_m: float | None = None
+    tilt_deg: float | None = None
+    fov_deg: float | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Candidate:
+    """One view of the map that resembles the photo. score: cosine similarity, -1..1. map_name: of the map it is of."""
+
+    footprint: Footprint
+    score: float
+    map_name: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Peak:
+    """A place that the best views agree on. weight: its share of all votes, 0..1. spread_m: standard deviation."""
+
+    latitude: float
+    longitude: float
+    weight: float
+    spread_m: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fix:
+    """The answer for one photo.
+
+    latitude, longitude: of the ground at the centre of the image, WGS 84 degrees; None without a fix.
+    radius_m: the true position lies within it with 95 % probability. confidence: probability, 0..1, that the fix is
+    right (within its radius). reason: why there is no fix, empty with one. refined: whether patch tokens of photo and
+    map were matched. calibrated: False where radius and confidence are the conservative default.
+    heading_deg: compass direction that is up in the photo; ground_m: metres of ground across the photo; both None
+    unless refined. drone_latitude, drone_longitude: of the camera, None unless tilt and altitude are known.
+    candidates: the best views, best first. peaks: places they agree on, best first. seconds: time taken.
+    """
+
+    photo: str
+    latitude: float | None = None
+    longitude: float | None = None
+    radius_m: float | None = None
+    confidence: float = 0.0
+    reason: str = ""
+    refined: bool = False
+    calibrated: bool = False
+    heading_deg: float | None = None
+    ground_m: float | None = None
+    drone_latitude: float | None = None
+    drone_longitude: float | None = None
+    candidates: tuple[Candidate, ...] = ()
+    peaks: tuple[Peak, ...] = ()
+    seconds: float = 0.0
+    evidence: dict[str, float] = field(default_factory=dict)
+
+    @property
+    def found(self) -> bool:
+        """Whether there is a fix."""
+        return self.latitude is not None

@@ -1,0 +1,1 @@
+"""The index over HTTP: an API and a page."""
