@@ -1,0 +1,188 @@
+"""What a photo says of itself: when, where and how it was taken. Read, never needed."""
+
+import io
+import math
+import os
+import warnings
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from PIL import Image
+
+from skypart.errors import SkyPartError
+from skypart.images.decode import open_image
+from skypart.images.xmp import read_pose
+
+_EXIF_IFD, _GPS_IFD = 0x8769, 0x8825
+_ORIENTATION, _DATE_TIME, _XMP = 0x0112, 0x0132, 700
+_ORIGINAL, _SUBSECOND, _OFFSET = 0x9003, 0x9291, 0x9011
+_FOCAL, _FOCAL_35MM, _ZOOM = 0x920A, 0xA405, 0xA404
+_WIDTH, _HEIGHT = 0xA002, 0xA003
+_PLANE_X, _PLANE_Y, _PLANE_UNIT = 0xA20E, 0xA20F, 0xA210
+_UNIT_MM = {2: 25.4, 3: 10.0, 4: 1.0}
+_DIAGONAL_35MM = math.hypot(36.0, 24.0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class CameraFacts:
+    """What EXIF and XMP of a photo say, None where they do not.
+
+    time: with its zone where the camera wrote one. latitude, longitude: WGS 84 degrees of the camera's receiver;
+    altitude_m: above the sea. They are for the reader: no position is ever taken from them unless asked for.
+    focal_mm: true focal length; focal_35mm: the equivalent on 36 x 24 mm. fov_deg: across the width of the upright
+    photo. heading_deg: compass direction that is up in the photo. tilt_deg: of the optical axis below the horizon,
+    90 = straight down. relative_altitude_m: above take-off or ground, as the maker counts it.
+    """
+
+    time: datetime | None = None
+    latitude: float | None = None
+    longitude: float | None = None
+    altitude_m: float | None = None
+    focal_mm: float | None = None
+    focal_35mm: float | None = None
+    fov_deg: float | None = None
+    heading_deg: float | None = None
+    tilt_deg: float | None = None
+    relative_altitude_m: float | None = None
+
+
+def read_camera_facts(source: str | os.PathLike[str] | io.BytesIO) -> CameraFacts:
+    """Read EXIF and XMP without decoding a pixel.
+
+    Never raises: what is missing or damaged is None, and a file that is no image has no facts.
+    """
+    try:
+        with open_image(source) as image:
+            return _facts(image)
+    except (SkyPartError, OSError):
+        return CameraFacts()
+
+
+def _facts(image: Image.Image) -> CameraFacts:
+    main, shot, gps = _tags(image)
+    pose = read_pose(_packet(image))
+    turned = main.get(_ORIENTATION, 1)
+    heading = pose.yaw
+    if heading is not None and pose.upside_down and turned == 1:
+        heading = (heading + 180.0) % 360.0
+    latitude, longitude = _degrees(gps, 2, "NS", 90.0), _degrees(gps, 4, "EW", 180.0)
+    if latitude is None or longitude is None or (latitude == 0.0 and longitude == 0.0):
+        latitude = longitude = None  # receivers without a fix write zeros
+    return CameraFacts(
+        time=_time(main, shot),
+        latitude=latitude,
+        longitude=longitude,
+        altitude_m=_altitude(gps),
+        focal_mm=_positive(shot.get(_FOCAL)),
+        focal_35mm=_positive(shot.get(_FOCAL_35MM)),
+        fov_deg=_field_of_view(shot, image.size, turned in (5, 6, 7, 8)),
+        heading_deg=heading,
+        tilt_deg=pose.tilt,
+        relative_altitude_m=pose.relative_altitude_m,
+    )
+
+
+def _tags(image: Image.Image) -> tuple[Mapping[int, Any], Mapping[int, Any], Mapping[int, Any]]:
+    """EXIF of the image, of the shot and of the receiver; empty where damaged."""
+    found: list[Mapping[int, Any]] = []
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for ifd in (None, _EXIF_IFD, _GPS_IFD):
+            try:
+                exif = image.getexif()
+                found.append(dict(exif) if ifd is None else dict(exif.get_ifd(ifd)))
+            except Exception:  # Pillow meets damage with whatever its parser trips over
+                found.append({})
+    return found[0], found[1], found[2]
+
+
+def _packet(image: Image.Image) -> bytes | str | None:
+    """The XMP packet, wherever the format keeps it."""
+    packet = image.info.get("xmp", image.info.get("XML:com.adobe.xmp"))
+    if packet is None:
+        packet = getattr(image, "tag_v2", {}).get(_XMP)
+    return packet if isinstance(packet, bytes | str) else None
+
+
+def _number(value: Any) -> float | None:
+    """A finite float, None for anything else."""
+    try:
+        number = float(value)
+    except (TypeError, ValueError, ArithmeticError):
+        return None
+    return number if math.isfinite(number) else None
+
+
+def _positive(value: Any) -> float | None:
+    number = _number(value)
+    return number if number is not None and number > 0 else None
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, bytes):
+        value = value.decode("ascii", "replace")
+    return value.strip("\0 ") if isinstance(value, str) else ""
+
+
+def _time(main: Mapping[int, Any], shot: Mapping[int, Any]) -> datetime | None:
+    """When the shutter opened, else when the file was written."""
+    text = _text(shot.get(_ORIGINAL)) or _text(main.get(_DATE_TIME))
+    part = _text(shot.get(_SUBSECOND))
+    if part.isascii() and part.isdigit():
+        text += f".{part[:6]:0<6}"
+    else:
+        text += ".000000"
+    zone = _text(shot.get(_OFFSET))
+    for written, form in ((text + zone, "%Y:%m:%d %H:%M:%S.%f%z"), (text, "%Y:%m:%d %H:%M:%S.%f")):
+        try:
+            return datetime.strptime(written, form)
+        except ValueError:
+            continue
+    return None
+
+
+def _degrees(gps: Mapping[int, Any], tag: int, signs: str, limit: float) -> float | None:
+    """Degrees, minutes, seconds at `tag` with the hemisphere in the tag before; south and west are negative."""
+    parts = gps.get(tag)
+    side = _text(gps.get(tag - 1)).upper()[:1]
+    if not isinstance(parts, tuple) or len(parts) != 3 or side not in tuple(signs):
+        return None
+    numbers = [_number(part) for part in parts]
+    if any(n is None or n < 0 for n in numbers):
+        return None
+    value = sum((n or 0.0) / 60.0**i for i, n in enumerate(numbers))
+    return None if value > limit else (-value if side == signs[1] else value)
+
+
+def _altitude(gps: Mapping[int, Any]) -> float | None:
+    """Metres above the sea; negative below it."""
+    metres = _number(gps.get(6))
+    if metres is None:
+        return None
+    below = gps.get(5) in (1, b"\x01", "\x01")
+    return -metres if below else metres
+
+
+def _field_of_view(shot: Mapping[int, Any], size: tuple[int, int], swapped: bool) -> float | None:
+    """Degrees across the upright photo's width: from the sensor's size, else from the 35-mm equivalent.
+
+    None where the photo was cropped or zoomed in a way that the tags do not settle.
+    """
+    width, height = _positive(shot.get(_WIDTH)) or size[0], _positive(shot.get(_HEIGHT)) or size[1]
+    if abs(width * size[1] / (height * size[0]) - 1.0) > 0.02:
+        return None
+    focal, equivalent = _positive(shot.get(_FOCAL)), _positive(shot.get(_FOCAL_35MM))
+    zoom = max(_positive(shot.get(_ZOOM)) or 1.0, 1.0)
+    pitch = _positive(shot.get(_PLANE_Y if swapped else _PLANE_X))
+    unit = _UNIT_MM.get(shot.get(_PLANE_UNIT, 2))
+    across = height if swapped else width
+    if focal and pitch and unit:
+        half = across / pitch * unit / (2.0 * focal * zoom)
+    elif equivalent and zoom == 1.0:
+        half = across / math.hypot(width, height) * _DIAGONAL_35MM / (2.0 * equivalent)
+    else:
+        return None
+    fov = math.degrees(2.0 * math.atan(half))
+    return fov if 1.0 <= fov <= 170.0 else None

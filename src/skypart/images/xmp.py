@@ -1,0 +1,105 @@
+"""How a drone's camera hung, from the XMP packet of its photo."""
+
+import math
+import re
+from dataclasses import dataclass
+from xml.etree import ElementTree
+
+LIMIT = 256 * 1024
+"""Bytes; drones write 2 to 60 kB."""
+
+# Names without prefix, first come first served. DJI and newer Autel: Gimbal*, Flight*; Parrot: Camera*Degree;
+# Skydio: a structure CameraOrientationNED of Yaw and Pitch. Pix4D's bare Camera:Pitch is left out: some makers count
+# it from straight down, others from the horizon.
+_YAW = ("GimbalYawDegree", "CameraYawDegree", "CameraOrientationNED/Yaw")
+_PITCH = ("GimbalPitchDegree", "CameraPitchDegree", "CameraOrientationNED/Pitch")
+_ROLL = ("GimbalRollDegree", "CameraRollDegree", "CameraOrientationNED/Roll")
+_BODY_YAW = ("FlightYawDegree", "DroneYawDegree")
+_HEIGHT = ("RelativeAltitude", "AboveGroundAltitude")
+_NUMBER = re.compile(r"\s*([+-]?\d{1,15}(?:\.\d{0,15})?)(?:/(\d{1,15}))?\s*(?:m|deg|°)?\s*")
+
+
+@dataclass(frozen=True, kw_only=True)
+class CameraPose:
+    """Angles in degrees and height in metres, None where the packet does not say.
+
+    yaw: compass direction of the camera, 0 to 360; that of the airframe where the camera's own is not there.
+    tilt: of the optical axis below the horizon, 90 = straight down. upside_down: the gimbal stands on its head.
+    relative_altitude_m: above the take-off point (DJI, Autel) or the ground (Parrot).
+    """
+
+    yaw: float | None = None
+    tilt: float | None = None
+    upside_down: bool = False
+    relative_altitude_m: float | None = None
+
+
+def read_pose(packet: bytes | str | None) -> CameraPose:
+    """Read an XMP packet; one that is damaged, too long or has a DOCTYPE says nothing, and never raises."""
+    said = _numbers(packet)
+    yaw = _first(said, _YAW, 360.0)
+    if yaw is None:
+        yaw = _first(said, _BODY_YAW, 360.0)
+    pitch = _first(said, _PITCH, 180.0)
+    roll = _first(said, _ROLL, 180.0)
+    height = _first(said, _HEIGHT, 20_000.0)
+    return CameraPose(
+        yaw=None if yaw is None else yaw % 360.0,
+        tilt=None if pitch is None else -pitch,
+        upside_down=roll is not None and abs(roll) > 90.0,
+        relative_altitude_m=height,
+    )
+
+
+def _first(said: dict[str, float], names: tuple[str, ...], limit: float) -> float | None:
+    for name in names:
+        if name in said and abs(said[name]) <= limit:
+            return said[name]
+    return None
+
+
+def _numbers(packet: bytes | str | None) -> dict[str, float]:
+    """Every number of the packet by its name without prefix, `Structure/Name` inside a structure."""
+    if packet is None or len(packet) > LIMIT:
+        return {}
+    try:
+        text = packet.decode("utf-8-sig") if isinstance(packet, bytes) else packet
+        text = text.strip("\ufeff\0 \t\r\n")
+        if "<!DOCTYPE" in text or "<!ENTITY" in text:
+            return {}
+        root = ElementTree.fromstring(text)
+    except (UnicodeDecodeError, ElementTree.ParseError, ValueError):
+        return {}
+    found: dict[str, float] = {}
+    for node in root.iter():
+        if _bare(node.tag) == "Description":
+            _collect(node, "", found)
+        elif _bare(node.tag) == "CameraOrientationNED":
+            for inner in node.iter():
+                _collect(inner, "CameraOrientationNED/", found)
+    return found
+
+
+def _collect(parent: ElementTree.Element, prefix: str, found: dict[str, float]) -> None:
+    """Put attributes and child elements of `parent` into `found`, where they are numbers."""
+    pairs = list(parent.attrib.items())
+    pairs += [(child.tag, child.text or "") for child in parent]
+    for name, value in pairs:
+        number = _number(value)
+        if number is not None:
+            found.setdefault(prefix + _bare(name), number)
+
+
+def _bare(name: object) -> str:
+    """A tag without its namespace."""
+    return name.rpartition("}")[2] if isinstance(name, str) else ""
+
+
+def _number(text: str) -> float | None:
+    """`+12.5`, `12500/1000`, `12.5 m`; None for anything else."""
+    match = _NUMBER.fullmatch(text)
+    if match is None:
+        return None
+    below = float(match[2]) if match[2] else 1.0
+    value = float(match[1]) / below if below else math.nan
+    return value if math.isfinite(value) else None

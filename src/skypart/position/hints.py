@@ -1,0 +1,19 @@
+"""From what a photo says of itself to hints for locating it."""
+
+from skypart.images.exif import CameraFacts
+from skypart.position.fix import Hints
+
+
+def hints_of(facts: CameraFacts) -> Hints:
+    """Heading, height, tilt and field of view. The receiver's position is left behind on purpose.
+
+    A height that is not positive (a photo from the take-off point, or from above a valley's edge) and a tilt above
+    the horizon or beyond straight down are no use and dropped.
+    """
+    height, tilt = facts.relative_altitude_m, facts.tilt_deg
+    return Hints(
+        heading_deg=facts.heading_deg,
+        altitude_m=height if height is not None and height > 0.0 else None,
+        tilt_deg=tilt if tilt is not None and 0.0 <= tilt <= 90.0 else None,
+        fov_deg=facts.fov_deg,
+    )

@@ -1,0 +1,237 @@
+"""What photos say of themselves is read right, and damage in it is never more than silence."""
+
+import io
+import math
+import random
+from datetime import UTC, datetime, timedelta, timezone
+from pathlib import Path
+
+import pytest
+from PIL import Image, PngImagePlugin
+
+from skypart.images.exif import CameraFacts, read_camera_facts
+from skypart.images.xmp import LIMIT, read_pose
+from skypart.position.hints import hints_of
+from tests.images.photos_with_facts import degrees, packet, save_photo
+
+DJI = 'drone-dji:GimbalYawDegree="-95.50" drone-dji:GimbalPitchDegree="-89.90" drone-dji:RelativeAltitude="+120.30" '
+
+
+def test_place_and_height_in_all_quarters_of_the_earth(tmp_path: Path) -> None:
+    for latitude, longitude, metres in ((48.2082, 16.3738, 171.5), (-33.8688, -70.6, -12.0), (-17.5, 179.9999, 3.0)):
+        facts = read_camera_facts(
+            save_photo(
+                tmp_path / "a.jpg",
+                gps={
+                    1: "N" if latitude > 0 else "S",
+                    2: degrees(abs(latitude)),
+                    3: "E" if longitude > 0 else "W",
+                    4: degrees(abs(longitude)),
+                    5: b"\x00" if metres > 0 else b"\x01",
+                    6: abs(metres),
+                },
+            )
+        )
+        assert facts.latitude == pytest.approx(latitude, abs=1e-7)
+        assert facts.longitude == pytest.approx(longitude, abs=1e-7)
+        assert facts.altitude_m == pytest.approx(metres)
+
+
+@pytest.mark.parametrize(
+    "gps",
+    [
+        {1: "N", 2: degrees(0), 3: "E", 4: degrees(0)},
+        {1: "N", 2: degrees(95), 3: "E", 4: degrees(10)},
+        {2: degrees(48), 4: degrees(16)},
+        {1: "N", 2: degrees(48)},
+    ],
+)
+def test_a_receiver_without_a_fix_has_no_place(tmp_path: Path, gps: dict[int, object]) -> None:
+    facts = read_camera_facts(save_photo(tmp_path / "a.jpg", gps=gps))
+    assert (facts.latitude, facts.longitude) == (None, None)
+
+
+def test_time_with_fraction_and_zone(tmp_path: Path) -> None:
+    shot = {0x9003: "2024:05:06 07:08:09", 0x9291: "25"}
+    assert read_camera_facts(save_photo(tmp_path / "a.jpg", shot=shot)).time == datetime(2024, 5, 6, 7, 8, 9, 250_000)
+    shot[0x9011] = "+02:00"
+    with_zone = read_camera_facts(save_photo(tmp_path / "b.jpg", shot=shot)).time
+    assert with_zone == datetime(2024, 5, 6, 5, 8, 9, 250_000, UTC)
+    assert with_zone is not None and with_zone.tzinfo == timezone(timedelta(hours=2))
+    only_file = save_photo(tmp_path / "c.jpg", main={0x0132: "2024:05:06 07:08:09"})
+    assert read_camera_facts(only_file).time == datetime(2024, 5, 6, 7, 8, 9)
+    assert read_camera_facts(save_photo(tmp_path / "d.jpg", shot={0x9003: "0000:00:00 00:00:00"})).time is None
+
+
+def test_field_of_view_from_the_35_mm_equivalent(tmp_path: Path) -> None:
+    # A 3:2 photo at 24 mm has the sensor's own 36 mm across.
+    facts = read_camera_facts(save_photo(tmp_path / "a.jpg", shot={0xA405: 24, 0x920A: 8.8}, size=(360, 240)))
+    assert facts.fov_deg == pytest.approx(2 * math.degrees(math.atan(18 / 24)))
+    assert facts.focal_mm == pytest.approx(8.8) and facts.focal_35mm == 24
+    upright = read_camera_facts(
+        save_photo(tmp_path / "b.jpg", main={0x0112: 6}, shot={0xA405: 24, 0x920A: 8.8}, size=(360, 240))
+    )
+    assert upright.fov_deg == pytest.approx(2 * math.degrees(math.atan(12 / 24)))
+
+
+def test_field_of_view_from_the_sensor_before_the_equivalent(tmp_path: Path) -> None:
+    shot = {0x920A: 10.0, 0xA405: 99, 0xA20E: 100.0, 0xA20F: 100.0, 0xA210: 4, 0xA002: 2000, 0xA003: 1500}
+    facts = read_camera_facts(save_photo(tmp_path / "a.jpg", shot=shot))
+    assert facts.fov_deg == pytest.approx(90.0)  # 2000 px at 100 px/mm = 20 mm, at 10 mm focal length
+    shot[0xA404] = 2.0
+    zoomed = read_camera_facts(save_photo(tmp_path / "b.jpg", shot=shot))
+    assert zoomed.fov_deg == pytest.approx(2 * math.degrees(math.atan(0.5)))
+
+
+def test_no_field_of_view_where_a_crop_or_zoom_leaves_it_open(tmp_path: Path) -> None:
+    cropped = save_photo(tmp_path / "a.jpg", shot={0xA405: 24, 0xA002: 4000, 0xA003: 3000}, size=(300, 300))
+    zoomed = save_photo(tmp_path / "b.jpg", shot={0xA405: 24, 0xA404: 2.0})
+    assert read_camera_facts(cropped).fov_deg is None
+    assert read_camera_facts(zoomed).fov_deg is None
+
+
+@pytest.mark.parametrize(
+    ("xmp", "heading", "tilt", "height"),
+    [
+        (packet(DJI), 264.5, 89.9, 120.3),
+        (
+            packet(
+                elements="<drone-dji:GimbalYawDegree>+84.20</drone-dji:GimbalYawDegree><drone-dji:GimbalPitchDegree>"
+                "-44.50</drone-dji:GimbalPitchDegree><drone-dji:RelativeAltitude>+46.00</drone-dji:RelativeAltitude>"
+            ),
+            84.2,
+            44.5,
+            46.0,
+        ),
+        (packet('drone-dji:FlightYawDegree="+12" drone-dji:GimbalPitchDegree="-90"'), 12.0, 90.0, None),
+        (packet('drone-dji:GimbalYawDegree="+8" drone-dji:FlightYawDegree="+12"'), 8.0, None, None),
+        (packet('drone:GimbalYawDegree="7" drone:GimbalPitchDegree="-60"'), 7.0, 60.0, None),
+        (
+            packet(
+                elements="<drone-parrot:CameraYawDegree>176.31</drone-parrot:CameraYawDegree><drone-parrot:"
+                "CameraPitchDegree>-78.36</drone-parrot:CameraPitchDegree><Camera:AboveGroundAltitude>53120/1000"
+                "</Camera:AboveGroundAltitude>"
+            ),
+            176.31,
+            78.36,
+            53.12,
+        ),
+        (
+            packet(elements='<drone-skydio:CameraOrientationNED drone-skydio:Yaw="-10" drone-skydio:Pitch="-84"/>'),
+            350.0,
+            84.0,
+            None,
+        ),
+        (
+            packet(
+                elements="<drone-skydio:CameraOrientationNED><rdf:Description><drone-skydio:Yaw>146.5"
+                "</drone-skydio:Yaw><drone-skydio:Pitch>-30</drone-skydio:Pitch></rdf:Description>"
+                "</drone-skydio:CameraOrientationNED>"
+            ),
+            146.5,
+            30.0,
+            None,
+        ),
+        (packet('drone-dji:GimbalYawDegree="10" drone-dji:GimbalRollDegree="+180.0"'), 190.0, None, None),
+        (packet('Camera:Pitch="7.5"'), None, None, None),
+    ],
+)
+def test_how_the_camera_hung(
+    tmp_path: Path, xmp: bytes, heading: float | None, tilt: float | None, height: float | None
+) -> None:
+    facts = read_camera_facts(save_photo(tmp_path / "a.jpg", xmp=xmp))
+    assert facts.heading_deg == (None if heading is None else pytest.approx(heading))
+    assert facts.tilt_deg == (None if tilt is None else pytest.approx(tilt))
+    assert facts.relative_altitude_m == (None if height is None else pytest.approx(height))
+
+
+def test_packets_of_other_formats_and_of_uploads(tmp_path: Path) -> None:
+    image = Image.new("RGB", (30, 20))
+    text = PngImagePlugin.PngInfo()
+    text.add_itxt("XML:com.adobe.xmp", packet(DJI).decode())
+    image.save(tmp_path / "a.png", pnginfo=text)
+    image.save(tmp_path / "a.tif", tiffinfo={700: packet(DJI)})
+    image.save(tmp_path / "a.webp", xmp=packet(DJI))
+    for name in ("a.png", "a.tif", "a.webp"):
+        assert read_camera_facts(tmp_path / name).heading_deg == pytest.approx(264.5), name
+        assert read_camera_facts(io.BytesIO((tmp_path / name).read_bytes())).tilt_deg == pytest.approx(89.9)
+
+
+def entities() -> bytes:
+    laughs = "".join(f'<!ENTITY l{i} "{f"&l{i - 1};" * 10 if i else "ha"}">' for i in range(10))
+    return (
+        f"<!DOCTYPE x [{laughs}]>"
+        + packet(elements="<drone-dji:GimbalYawDegree>&l9;</drone-dji:GimbalYawDegree>").decode()
+    ).encode()
+
+
+@pytest.mark.parametrize(
+    "broken",
+    [
+        b"",
+        b"\xff\xfe\x00junk",
+        packet(DJI)[:300],
+        packet(DJI).replace(b"xmlns:drone-dji", b"xmlns:other"),
+        packet(DJI).decode().encode("utf-16"),
+        entities(),
+        packet(DJI) + b" " * LIMIT,
+        b"<a>" * 50_000,
+        packet('drone-dji:GimbalYawDegree="nan" drone-dji:GimbalPitchDegree="1e999" drone-dji:RelativeAltitude="1/0"'),
+        packet('drone-dji:GimbalYawDegree="4000" drone-dji:GimbalPitchDegree="-900"'),
+    ],
+)
+def test_a_broken_packet_says_nothing(broken: bytes) -> None:
+    pose = read_pose(broken)
+    assert (pose.yaw, pose.tilt, pose.relative_altitude_m) == (None, None, None)
+
+
+def test_damaged_files_never_raise(tmp_path: Path) -> None:
+    whole = save_photo(
+        tmp_path / "a.jpg",
+        main={0x0112: 1, 0x0132: "2024:05:06 07:08:09"},
+        shot={0x920A: 8.8, 0xA405: 24, 0x9003: "2024:05:06 07:08:09"},
+        gps={1: "N", 2: degrees(48), 3: "E", 4: degrees(16), 6: 20.0},
+        xmp=packet(DJI),
+    ).read_bytes()
+    dice = random.Random(4)
+    for _ in range(1_500):
+        damaged = bytearray(whole)
+        for _ in range(dice.randint(1, 12)):
+            damaged[dice.randrange(2, 1_000)] = dice.randrange(256)
+        facts = read_camera_facts(io.BytesIO(bytes(damaged[: dice.choice((len(damaged), 400, 900))])))
+        for value in (facts.latitude, facts.longitude, facts.altitude_m, facts.fov_deg, facts.heading_deg):
+            assert value is None or math.isfinite(value)
+
+
+def test_no_facts_of_what_is_no_image(tmp_path: Path) -> None:
+    (tmp_path / "a.jpg").write_text("no image")
+    assert read_camera_facts(tmp_path / "a.jpg") == CameraFacts()
+    assert read_camera_facts(tmp_path / "missing.jpg") == CameraFacts()
+    Image.new("RGB", (20, 20)).save(tmp_path / "plain.png")
+    assert read_camera_facts(tmp_path / "plain.png") == CameraFacts()
+
+
+def test_hints_leave_the_place_behind_and_drop_what_is_no_use() -> None:
+    facts = CameraFacts(
+        latitude=1.0, longitude=2.0, heading_deg=10.0, tilt_deg=60.0, fov_deg=70.0, relative_altitude_m=99.0
+    )
+    hints = hints_of(facts)
+    assert (hints.heading_deg, hints.tilt_deg, hints.fov_deg, hints.altitude_m) == (10.0, 60.0, 70.0, 99.0)
+    assert not hasattr(hints, "latitude")
+    useless = hints_of(CameraFacts(tilt_deg=-10.0, relative_altitude_m=-3.0))
+    assert (useless.tilt_deg, useless.altitude_m) == (None, None)
+
+
+def test_real_photos(shared: Path) -> None:
+    photos = sorted((shared / "data" / "caliterra_cc0").glob("*.jpg"))
+    if not photos:
+        pytest.skip("no caliterra_cc0")
+    facts = [read_camera_facts(photo) for photo in photos]
+    times = [fact.time for fact in facts if fact.time]
+    assert len(times) == len(photos) and times == sorted(times)
+    for fact in facts:
+        assert fact.latitude == pytest.approx(30.17, abs=0.01)
+        assert fact.longitude == pytest.approx(-98.09, abs=0.01)
+        # Canon gives 25 mm as the SX260's 35-mm equivalent at its widest: 4.5 mm on a 6.17 mm wide sensor.
+        assert fact.fov_deg == pytest.approx(2 * math.degrees(math.atan(6.17 / 9.0)), abs=1.0)
+        assert fact.heading_deg is None
