@@ -50,10 +50,20 @@ class BalancedSampler:
     Locations come in a shuffled round, so that all are seen equally often; a location's drone images are drawn
     one an altitude as long as there are altitudes, so that a batch mixes them. The order within a batch is
     location by location, drone images first: rank r of n takes the r-th of n equal slices.
+
+    near: so many locations whose names follow each other come together. Where neighbours in name are neighbours on
+    the ground, as in rendered worlds, they are the hardest to tell apart.
     """
 
     def __init__(
-        self, records: Sequence[Record], locations: int, drone: int, satellite: int, steps: int, seed: int
+        self,
+        records: Sequence[Record],
+        locations: int,
+        drone: int,
+        satellite: int,
+        steps: int,
+        seed: int,
+        near: int = 1,
     ) -> None:
         self.index = index_locations(records)
         if locations > len(self.index.names):
@@ -62,7 +72,7 @@ class BalancedSampler:
                 f"{len(self.index.names)}; lower batch.locations"
             )
         self.locations, self.drone, self.satellite = locations, drone, satellite
-        self.steps, self.seed = steps, seed
+        self.steps, self.seed, self.near = steps, seed, near
         self.altitudes = [record.altitude for record in records]
 
     @property
@@ -83,11 +93,20 @@ class BalancedSampler:
 
     def _round(self, order: list[int], rng: np.random.Generator) -> list[int]:
         """All locations once, shuffled; the step that the rounds before have begun is filled up without repeats."""
-        fresh = rng.permutation(len(self.index.names)).tolist()
+        fresh = self._shuffled(rng)
         missing = -len(order) % self.locations
         begun = order[len(order) - (self.locations - missing) :] if missing else []
         first = [place for place in fresh if place not in begun][:missing]
         return first + [place for place in fresh if place not in first]
+
+    def _shuffled(self, rng: np.random.Generator) -> list[int]:
+        """All locations in random order, in runs of `near` neighbours."""
+        count = len(self.index.names)
+        if self.near == 1:
+            return rng.permutation(count).tolist()
+        ring = np.roll(np.arange(count), int(rng.integers(count)))
+        runs = [ring[start : start + self.near].tolist() for start in range(0, count, self.near)]
+        return [place for run in rng.permutation(len(runs)) for place in runs[run]]
 
     def _images(self, place: int, rng: np.random.Generator) -> list[Draw]:
         """The draws of one location: drone images spread over altitudes, then satellites."""

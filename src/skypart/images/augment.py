@@ -17,6 +17,8 @@ class Augmentation:
     crop: smallest share of the area that a random crop keeps. aspect: largest ratio of its sides.
     brightness, contrast, saturation: factors drawn from 1 +- the value. hue: turns drawn from +- the value.
     grey, blur: probabilities. rotation: degrees drawn from +- the value, corners filled by reflection.
+    dusk, haze, coarse, jpeg: probabilities of a dim coloured light with noise, of a bright veil that thickens towards
+    one side, of lost resolution, and of strong compression; what lies between photos of other cameras and hours.
     """
 
     crop: float = 0.7
@@ -28,12 +30,16 @@ class Augmentation:
     grey: float = 0.05
     blur: float = 0.1
     rotation: float = 0.0
+    dusk: float = 0.0
+    haze: float = 0.0
+    coarse: float = 0.0
+    jpeg: float = 0.0
 
     def __call__(self, image: RgbImage, preprocessing: Preprocessing, rng: np.random.Generator) -> RgbImage:
         """(h, w, 3) uint8 of any size -> (size, size, 3) uint8, resized as evaluation resizes."""
         turned = self._rotate(image, rng)
         cropped = self._crop(turned, rng)
-        return self._colour(preprocessing.resize(cropped), rng)
+        return self._disturb(self._colour(preprocessing.resize(cropped), rng), rng)
 
     def _rotate(self, image: RgbImage, rng: np.random.Generator) -> RgbImage:
         """Turn about the centre."""
@@ -74,6 +80,53 @@ class Augmentation:
             pixels = cv2.GaussianBlur(pixels, (0, 0), 0.3 + 1.2 * float(sigma))
         coloured: RgbImage = np.clip(pixels + 0.5, 0, 255).astype(np.uint8)
         return coloured
+
+    def _disturb(self, image: RgbImage, rng: np.random.Generator) -> RgbImage:
+        """Lost resolution, haze, dusk and compression, each by chance, in the order in which light meets them."""
+        chances = (self.coarse, self.haze, self.dusk, self.jpeg)
+        if not any(chances):
+            return image
+        coarse, haze, dusk, jpeg = (draw < chance for draw, chance in zip(rng.uniform(0, 1, 4), chances, strict=True))
+        height, width = image.shape[:2]
+        if coarse:
+            share = rng.uniform(0.35, 0.8)
+            small = (max(round(width * share), 1), max(round(height * share), 1))
+            image = cv2.resize(image, small, interpolation=cv2.INTER_AREA)
+            image = cv2.resize(image, (width, height), interpolation=cv2.INTER_LINEAR)
+        if haze or dusk:
+            pixels = image.astype(np.float32)
+            if haze:
+                pixels = _veil(pixels, rng)
+            if dusk:
+                pixels = _dim(pixels, rng)
+            image = np.clip(pixels + 0.5, 0, 255).astype(np.uint8)
+        if jpeg:
+            quality = int(rng.integers(18, 70))
+            coded = cv2.imencode(".jpg", image[:, :, ::-1], [cv2.IMWRITE_JPEG_QUALITY, quality])[1]
+            image = np.ascontiguousarray(np.asarray(cv2.imdecode(coded, cv2.IMREAD_COLOR), dtype=np.uint8)[:, :, ::-1])
+        return image
+
+
+def _veil(pixels: NDArray[np.float32], rng: np.random.Generator) -> NDArray[np.float32]:
+    """(h, w, 3) grey levels behind a bright haze, thicker towards a random side."""
+    height, width = pixels.shape[:2]
+    angle, base, slope = rng.uniform(0, 2 * np.pi), rng.uniform(0.05, 0.5), rng.uniform(0.0, 0.4)
+    rows = np.linspace(-0.5, 0.5, height, dtype=np.float32)[:, None] * np.float32(np.sin(angle))
+    columns = np.linspace(-0.5, 0.5, width, dtype=np.float32)[None, :] * np.float32(np.cos(angle))
+    share = np.clip(base + slope * (rows + columns), 0.0, 0.85)[..., None].astype(np.float32)
+    colour = np.float32(rng.uniform(150, 235)) * (1 + rng.normal(0, 0.04, 3)).astype(np.float32)
+    veiled: NDArray[np.float32] = pixels * (1 - share) + colour * share
+    return veiled
+
+
+def _dim(pixels: NDArray[np.float32], rng: np.random.Generator) -> NDArray[np.float32]:
+    """(h, w, 3) grey levels at dusk or at night: dark, of one cast from blue to sodium, lamps kept, noisy."""
+    gain, gamma = rng.uniform(0.15, 0.7), rng.uniform(1.0, 2.0)
+    cast = np.exp(np.array([1.0, 0.1, -1.0]) * rng.normal(0.0, 0.25)).astype(np.float32)
+    scaled = np.power(np.clip(pixels, 0, 255) / np.float32(255), np.float32(gamma))
+    grain = rng.standard_normal(pixels.shape, dtype=np.float32) * np.float32(rng.uniform(1.0, 9.0))
+    dimmed: NDArray[np.float32] = scaled * cast * np.float32(255 * gain) + grain
+    return dimmed
 
 
 _LUMA = np.asarray([0.299, 0.587, 0.114], dtype=np.float32)

@@ -17,6 +17,7 @@ from skypart.datasets.sampler import BalancedSampler
 from skypart.images.augment import Augmentation
 from skypart.images.decode import read_rgb
 from skypart.images.preprocess import Preprocessing, normalise
+from skypart.images.weather import PROFILES, WeatherTransform
 from skypart.training.distributed import Workers
 
 
@@ -55,22 +56,24 @@ class TrainingImages(Dataset[tuple[Tensor, int]]):
         augmentation: Augmentation,
         weather: str,
         seed: int,
+        weather_share: float = 1.0,
     ) -> None:
         self.records = records
         self.preprocessing = preprocessing
         self.augmentation = augmentation
-        self.weather: Any = None
-        if weather:
-            from skypart.images.weather import WeatherTransform
-
-            self.weather = WeatherTransform(weather, seed)
+        profiles = PROFILES if weather == "both" else (weather,) if weather else ()
+        self.weather = [WeatherTransform(profile, seed) for profile in profiles]
+        self.weather_share = weather_share
 
     def __getitem__(self, draw: Any) -> tuple[Tensor, int]:
         """The image of a `Draw` as (3, size, size), and its record's index."""
         record = self.records[draw.record]
         image = read_rgb(record.path)
-        if self.weather is not None and record.view == "drone":
-            image = self.weather(image, f"{record.location}/{record.path.name}", draw.seed)
+        if self.weather and record.view == "drone":
+            chance = np.random.default_rng([draw.seed, 0x3E])
+            if chance.uniform() < self.weather_share:
+                weather = self.weather[int(chance.integers(len(self.weather)))]
+                image = weather(image, f"{record.location}/{record.path.name}", draw.seed)
         varied = self.augmentation(image, self.preprocessing, np.random.default_rng(draw.seed))
         return torch.from_numpy(normalise(varied)), draw.record
 

@@ -23,10 +23,12 @@ class DataRecipe:
 
     root: str = ""
     kind: str = ""  # recognised from the layout if empty
+    also: tuple[str, ...] = ()  # further folders whose training locations are added
     validation: float = 0.1
     validation_drone: int = 8  # drone images a validation location, evenly over its list
     workers: int = 1
-    weather: Literal["", "paper", "weatherprompt"] = ""  # online on drone images, one of ten conditions each
+    weather: Literal["", "paper", "weatherprompt", "both"] = ""  # online on drone images, one of ten conditions each
+    weather_share: float = 1.0  # of the drone images
 
 
 @dataclass(frozen=True)
@@ -49,6 +51,7 @@ class BatchRecipe:
     satellite: int = 1  # satellite images a location
     steps: int = 0
     accumulate: int = 1  # batches an optimiser step
+    near: int = 1  # locations of neighbouring names that come into a batch together, as hard negatives
 
 
 @dataclass(frozen=True)

@@ -148,7 +148,14 @@ def open_training_data(recipe: Recipe) -> Dataset:
     """The data set of the recipe, or a sentence about how to name one."""
     if not recipe.data.root:
         raise SkyPartError("the recipe names no data: add data.root=FOLDER to the command or the recipe")
-    return open_dataset(Path(recipe.data.root), recipe.data.kind or None)
+    first = open_dataset(Path(recipe.data.root), recipe.data.kind or None)
+    if not recipe.data.also:
+        return first
+    train = list(first.train)
+    for number, folder in enumerate(recipe.data.also, start=2):
+        more = open_dataset(Path(folder)).train
+        train += [replace(record, location=f"{number}/{record.location}") for record in more]
+    return replace(first, train=train)
 
 
 def build_student(recipe: Recipe) -> SkyPart:
@@ -169,9 +176,9 @@ def _training_data(recipe: Recipe, split: HoldOut, preprocessing: Preprocessing,
     drones = sum(record.view == "drone" for record in split.train)
     steps = batch.steps or math.ceil(drones / (batch.locations * batch.drone * batch.accumulate))
     sampler = BalancedSampler(
-        split.train, batch.locations, batch.drone, batch.satellite, steps * batch.accumulate, seed
+        split.train, batch.locations, batch.drone, batch.satellite, steps * batch.accumulate, seed, batch.near
     )
-    images = TrainingImages(split.train, preprocessing, recipe.augment, recipe.data.weather, seed)
+    images = TrainingImages(split.train, preprocessing, recipe.augment, recipe.data.weather, seed, recipe.data.weather_share)
     return TrainingData(images, sampler, recipe.data.workers, workers)
 
 
