@@ -105,6 +105,16 @@ def info(
 
 
 @app.command()
+def models(
+    json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """List the shipped model, those in your caches, and the backbones known by name."""
+    from skypart.model.catalogue import list_models, print_models
+
+    print_models(list_models(), json)
+
+
+@app.command()
 def train(
     recipe: Annotated[Path, typer.Argument(help="A recipe, e.g. recipes/sues200.toml.")],
     overrides: Annotated[list[str] | None, typer.Argument(help="section.key=value, e.g. data.root=/data/SUES.")] = None,

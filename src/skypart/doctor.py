@@ -3,7 +3,6 @@
 import os
 import platform
 from importlib.metadata import PackageNotFoundError, version
-from pathlib import Path
 
 PACKAGES = {
     "numpy": "", "torch": "", "safetensors": "", "pillow": "", "opencv-python-headless": "", "scipy": "",
@@ -52,40 +51,18 @@ def _machine() -> list[tuple[str, str, str]]:
 
 def _weights() -> list[tuple[str, str, str]]:
     """Where weights are looked for, and which backbones are there already."""
-    from huggingface_hub import try_to_load_from_cache
-
-    from skypart.model.embedder import shipped_model
-    from skypart.model.sources import BACKBONES, SUFFIXES, weights_folders
+    from skypart.model.catalogue import backbone_entries, default_entry
+    from skypart.model.sources import weights_folders
 
     rows = []
     for folder in weights_folders():
         count = len([entry for entry in folder.iterdir() if not entry.name.startswith(".")]) if folder.is_dir() else 0
         rows.append(("weights folder", f"{folder} ({count} files)" if folder.is_dir() else f"{folder} (absent)", ""))
-    rows.append(
-        ("default model", str(shipped_model()) if shipped_model().is_file() else "not shipped with this version", "")
-    )
-    for name, published in BACKBONES.items():
-        local = [
-            file
-            for folder in weights_folders()
-            if folder.is_dir()
-            for file in folder.glob(f"{name}.*")
-            if file.suffix in SUFFIXES
-        ]
-        cached = published.repository and try_to_load_from_cache(
-            published.repository, "model.safetensors", revision=published.revision
-        )
-        if local:
-            rows.append((name, str(local[0]), ""))
-        elif isinstance(cached, str) and Path(cached).is_file():
-            rows.append((name, f"in the hub cache ({published.repository})", ""))
-        else:
-            cure = (
-                f"fetched from the hub ({published.repository}) at first use"
-                if published.repository
-                else f"put {published.obtain} into {weights_folders()[-1]} as {name}.pth"
-            )
-            rows.append((name, "not on this disk", cure))
+    default = default_entry()
+    rows.append(("default model", f"{default.file} ({default.state})" if default.file else default.about, ""))
+    for entry in backbone_entries():
+        cure = "" if entry.file else f"{entry.state} ({entry.about})"
+        rows.append((entry.name, entry.file or "not on this disk", cure))
     return rows
 
 

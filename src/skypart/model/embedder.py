@@ -6,7 +6,6 @@ from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
-from importlib.resources import files
 from pathlib import Path
 from typing import Literal
 
@@ -20,6 +19,7 @@ from skypart.images.decode import ImageLike, list_photos
 from skypart.images.preprocess import Interpolation, Preprocessing
 from skypart.model.backbone import describe_backbone
 from skypart.model.fusion import Readout
+from skypart.model.shipped import verified_default
 from skypart.model.skypart import SkyPart, SkyPartOutput
 from skypart.model.sources import resolve
 from skypart.model.storage import load_model, save_model
@@ -179,15 +179,6 @@ def embed_files(embedder: Embedder, sources: Sequence[Path], output: Path, batch
     return len(photos)
 
 
-def shipped_model() -> Path:
-    """Where the model that comes with the package lies."""
-    return Path(str(files("skypart"))) / "weights" / "default.safetensors"
-
-
 def model_file(name: str) -> Path:
-    """The file of the model called `name`; `default` is the one shipped with the package."""
-    if name != "default":
-        return resolve(name).file
-    if not shipped_model().is_file():
-        raise SkyPartError("no default model is shipped with this version; name a model file, or train one first")
-    return shipped_model()
+    """The file of the model called `name`; `default` is the one shipped with the package, unaltered."""
+    return verified_default() if name == "default" else resolve(name).file

@@ -47,15 +47,20 @@ def save_model(model: SkyPart, path: str | Path, dtype: Literal["float32", "floa
             raise SkyPartError(f"cannot write {target}: {error}; free the disk or choose another place") from error
 
 
-def read_metadata(path: Path) -> dict[str, Any]:
-    """The header of a model file, its JSON fields parsed; an error if it is no SkyPart model."""
+def read_header(path: Path) -> dict[str, str]:
+    """The text fields of any safetensors file; no weights are read."""
     if not path.is_file():
         raise SkyPartError(f"{path}: no such model file; check the path")
     try:
         with safe_open(path, "pt") as file:
-            header = dict(file.metadata() or {})
+            return dict(file.metadata() or {})
     except (SafetensorError, OSError) as error:
         raise SkyPartError(f"{path}: not a readable safetensors file ({error}); download or save it again") from error
+
+
+def read_metadata(path: Path) -> dict[str, Any]:
+    """The header of a model file, its JSON fields parsed; an error if it is no SkyPart model."""
+    header = read_header(path)
     if header.get("format") != "skypart":
         raise SkyPartError(
             f"{path}: holds weights but no SkyPart model (a bare backbone, perhaps); "
@@ -63,7 +68,7 @@ def read_metadata(path: Path) -> dict[str, Any]:
         )
     parsed = ("format_version", "head", "backbone", "preprocessing", "recipe", "provenance")
     try:
-        found = header | {key: json.loads(header[key]) for key in parsed}
+        found: dict[str, Any] = header | {key: json.loads(header[key]) for key in parsed}
         found["head"]["altitude_bins"] = tuple(found["head"]["altitude_bins"])
     except (KeyError, TypeError, json.JSONDecodeError) as error:
         raise SkyPartError(f"{path}: the model's header is damaged ({error}); download or save it again") from error

@@ -1,0 +1,168 @@
+"""`skypart models`: the shipped model, those in the user's caches, and the backbones known by name."""
+
+import json
+import math
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from huggingface_hub import CacheNotFound, scan_cache_dir, try_to_load_from_cache
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+from safetensors import safe_open
+
+from skypart.errors import SkyPartError
+from skypart.model.shipped import pinned_sha256, sha256_of, shipped_model
+from skypart.model.sources import BACKBONES, SUFFIXES, Published, weights_folders
+from skypart.model.storage import read_header, read_metadata
+
+FOOTNOTE = (
+    "Also taken: a file or folder, OWNER/NAME[@REVISION] of the Hugging Face hub, and as backbones "
+    "untrained:tiny, untrained:vits14 and transformers:NAME."
+)
+STATISTICS = ("running_mean", "running_var", "num_batches_tracked")
+"""Ends of the names of tensors that are no parameters."""
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A model (`skypart.load`, --model) or a backbone (`skypart new`, backbone.name) and what is known of it.
+
+    name: what to pass. place: shipped, weights folder, hub cache, hub, or elsewhere. file: where it lies, if it does.
+    state: whether it can be used as it is. about: its provenance, or how to get it.
+    """
+
+    name: str
+    kind: Literal["model", "backbone"]
+    place: str
+    state: str
+    about: str = ""
+    file: str | None = None
+    megabytes: float | None = None
+    sha256: str | None = None
+
+
+def list_models(hub_cache: Path | None = None) -> list[Entry]:
+    """Everything known, the shipped model first. hub_cache: another folder than Hugging Face's own."""
+    return [default_entry(), *_folder_entries(), *_hub_models(hub_cache), *backbone_entries(hub_cache)]
+
+
+def card_of(path: Path) -> dict[str, Any]:
+    """What a model card shows of a model file, read from its header and tensor shapes; no weights are loaded."""
+    header = read_metadata(path)
+    provenance = header["provenance"]
+    with safe_open(path, "pt") as file:
+        learnt = [key for key in file.keys() if not key.endswith(STATISTICS)]  # noqa: SIM118
+        values = sum(math.prod(file.get_slice(key).get_shape()) for key in learnt)
+    return {
+        "parameters": values,
+        "size": header["preprocessing"]["size"],
+        "interpolation": header["preprocessing"]["interpolation"],
+        "backbone": provenance.get("backbone", header["backbone"].get("kind", "vit")),
+        "readout": header["head"].get("readout", "full"),
+        "skypart_version": header["skypart_version"],
+        **{key: provenance[key] for key in ("training", "date", "results", "licence_chain") if key in provenance},
+    }
+
+
+def default_entry() -> Entry:
+    """The model shipped with the package: absent, verified, not pinned, altered or damaged."""
+    file = shipped_model()
+    if not file.is_file():
+        return Entry("default", "model", "shipped", "absent", "no default model is shipped with this version")
+    digest, pinned = sha256_of(file), pinned_sha256(file)
+    if pinned is None:
+        state = "not pinned: no SHA256SUMS"
+    else:
+        state = "verified" if digest == pinned else "altered: SHA-256 differs; install skypart again"
+    return _entry("default", "shipped", file, state, digest)
+
+
+def _entry(name: str, place: str, file: Path, state: str, digest: str | None = None) -> Entry:
+    """The entry of a model or backbone file that lies on this disk."""
+    kind: Literal["model", "backbone"] = "backbone"
+    about = "weights of a backbone"
+    try:
+        if file.suffix == ".safetensors" and read_header(file).get("format") == "skypart":
+            kind, about = "model", _summary(card_of(file))
+    except SkyPartError:
+        state, about = "damaged", "no readable safetensors header; download or save it again"
+    return Entry(name, kind, place, state, about, str(file), round(file.stat().st_size / 1e6, 1), digest)
+
+
+def _summary(card: dict[str, Any]) -> str:
+    """One line of a card."""
+    parts = [f"{card['parameters'] / 1e6:.1f} M", f"{card['size']} px", f"from {card['backbone']}"]
+    return "; ".join([*parts, *(str(card[key]) for key in ("training", "date") if key in card)])
+
+
+def _folder_entries() -> Iterator[Entry]:
+    """Files and Hugging Face folders in the weights folders; those hidden by an earlier one go by their path."""
+    seen: set[str] = set()
+    for folder in weights_folders():
+        for found in sorted(folder.iterdir()) if folder.is_dir() else []:
+            file = found / "model.safetensors" if found.is_dir() else found
+            if not file.is_file() or file.suffix not in SUFFIXES or found.name.startswith("."):
+                continue
+            name = found.name if found.is_dir() else found.stem
+            if name in BACKBONES:
+                continue  # stands among the backbones
+            yield _entry(str(found) if name in seen else name, "weights folder", file, "here")
+            seen.add(name)
+
+
+def _hub_models(hub_cache: Path | None) -> list[Entry]:
+    """SkyPart models that were fetched from the hub."""
+    try:
+        repositories = scan_cache_dir(hub_cache).repos
+    except CacheNotFound:
+        return []
+    entries = []
+    for repository in sorted(repositories, key=lambda each: each.repo_id):
+        for revision in sorted(repository.revisions, key=lambda each: each.commit_hash):
+            for file in revision.files:
+                if repository.repo_type == "model" and file.file_name == "model.safetensors":
+                    name = f"{repository.repo_id}@{revision.commit_hash}"
+                    entries.append(_entry(name, "hub cache", file.file_path, "here"))
+    return [entry for entry in entries if entry.kind == "model"]
+
+
+def backbone_entries(hub_cache: Path | None = None) -> list[Entry]:
+    """The backbones known by name: on this disk, on the hub, or to be got by hand."""
+    return [_backbone(name, published, hub_cache) for name, published in BACKBONES.items()]
+
+
+def _backbone(name: str, published: Published, hub_cache: Path | None) -> Entry:
+    for folder in weights_folders():
+        for file in sorted(folder.glob(f"{name}.*")) if folder.is_dir() else []:
+            if file.suffix in SUFFIXES:
+                size = round(file.stat().st_size / 1e6, 1)
+                return Entry(name, "backbone", "weights folder", "here", published.title, str(file), size)
+    if published.repository is None:
+        about = f"{published.title}: put {published.obtain} into {weights_folders()[-1]} as {name}.pth"
+        return Entry(name, "backbone", "elsewhere", "to be got by hand", about)
+    about = f"{published.title}, {published.repository}"
+    cached = try_to_load_from_cache(published.repository, "model.safetensors", hub_cache, published.revision)
+    if isinstance(cached, str) and Path(cached).is_file():
+        size = round(Path(cached).stat().st_size / 1e6, 1)
+        return Entry(name, "backbone", "hub cache", "here", about, cached, size)
+    return Entry(name, "backbone", "hub", "fetched at first use", about)
+
+
+def print_models(entries: list[Entry], as_json: bool = False) -> None:
+    """Print the entries as a table, or as JSON."""
+    if as_json:
+        print(json.dumps([asdict(entry) for entry in entries], indent=2))
+        return
+    console = Console()
+    for kind in ("model", "backbone"):
+        table = Table(title=f"{kind.capitalize()}s", title_justify="left")
+        for title in ("name", "place", "MB", "state", "about"):
+            table.add_column(title, overflow="fold", justify="right" if title == "MB" else "left")
+        for entry in (each for each in entries if each.kind == kind):
+            size = "" if entry.megabytes is None else f"{entry.megabytes:.1f}"
+            table.add_row(*map(Text, (entry.name, entry.place, size, entry.state, entry.about)))
+        console.print(table)
+    console.print(Text(FOOTNOTE))

@@ -1,0 +1,172 @@
+"""What `skypart models` lists, and the check of the shipped model."""
+
+import hashlib
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from safetensors.torch import save_file
+
+import skypart
+from skypart.cli import main
+from skypart.errors import SkyPartError
+from skypart.images.preprocess import Preprocessing
+from skypart.model import SkyPart, catalogue, save_model, shipped
+from skypart.model.sources import BACKBONES
+from tests.model.builders import TINY_VIT, scrambled_vit
+
+
+@pytest.fixture
+def weights(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty weights folder, the only one that is searched."""
+    folder = tmp_path / "weights"
+    folder.mkdir()
+    monkeypatch.setenv("SKYPART_WEIGHTS", str(folder))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    return folder
+
+
+@pytest.fixture
+def default(tiny_model: SkyPart, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A model in the place of the shipped one, its SHA-256 pinned."""
+    file = tmp_path / "package" / "default.safetensors"
+    tiny_model.preprocessing = Preprocessing(size=56)
+    tiny_model.provenance = {"backbone": "dinov2_vits14", "training": "7 steps on a meadow", "date": "2026-01-02"}
+    save_model(tiny_model, file)
+    pin(file)
+    for module in (shipped, catalogue):
+        monkeypatch.setattr(module, "shipped_model", lambda: file)
+    return file
+
+
+def pin(file: Path) -> str:
+    digest = hashlib.sha256(file.read_bytes()).hexdigest()
+    file.with_name("SHA256SUMS").write_text(f"{'0' * 64}  other.bin\n{digest}  {file.name}\n")
+    return digest
+
+
+def flip_last_byte(file: Path) -> None:
+    content = bytearray(file.read_bytes())
+    content[-1] ^= 1
+    file.write_bytes(content)
+
+
+def by_name(entries: list[catalogue.Entry]) -> dict[str, catalogue.Entry]:
+    return {entry.name: entry for entry in entries}
+
+
+def test_the_default_model_is_verified_and_described_from_its_header(default: Path, tiny_model: SkyPart) -> None:
+    entry = catalogue.default_entry()
+    assert (entry.state, entry.kind, entry.place) == ("verified", "model", "shipped")
+    assert entry.sha256 == hashlib.sha256(default.read_bytes()).hexdigest()
+    assert "7 steps on a meadow" in entry.about and "2026-01-02" in entry.about and "56 px" in entry.about
+    card = catalogue.card_of(default)
+    assert card["parameters"] == sum(p.numel() for p in tiny_model.parameters())
+    assert card["backbone"] == "dinov2_vits14"
+    assert skypart.load("default").size == 56
+
+
+def test_an_altered_default_model_is_refused_in_one_sentence(default: Path) -> None:
+    skypart.load("default")
+    flip_last_byte(default)
+    assert catalogue.default_entry().state.startswith("altered")
+    with pytest.raises(SkyPartError, match=r"altered since it was shipped.*install skypart again") as told:
+        skypart.load("default")
+    assert str(default) in str(told.value) and "\n" not in str(told.value)
+
+
+def test_the_hash_is_computed_once_a_process(default: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    computed = []
+    real = hashlib.file_digest
+
+    def counted(stream: Any, name: str) -> Any:
+        computed.append(name)
+        return real(stream, name)
+
+    monkeypatch.setattr(hashlib, "file_digest", counted)
+    for _ in range(3):
+        assert shipped.verified_default() == default
+    assert len(computed) == 1
+
+
+def test_without_sums_the_model_loads_and_is_called_unpinned(default: Path) -> None:
+    default.with_name("SHA256SUMS").unlink()
+    assert catalogue.default_entry().state.startswith("not pinned")
+    assert skypart.load("default").size == 56
+    default.with_name("SHA256SUMS").write_text(f"{'0' * 64} *default.safetensors\n")
+    assert catalogue.default_entry().state.startswith("altered"), "sha256sum's binary form is read too"
+
+
+def test_without_a_default_model(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    for module in (shipped, catalogue):
+        monkeypatch.setattr(module, "shipped_model", lambda: tmp_path / "default.safetensors")
+    assert catalogue.default_entry().state == "absent"
+    with pytest.raises(SkyPartError, match="no default model is shipped"):
+        skypart.load("default")
+
+
+def test_weights_folders_are_listed_with_what_they_hold(
+    weights: Path, tiny_model: SkyPart, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tiny_model.provenance = {"backbone": "somewhere", "training": "3 steps"}
+    save_model(tiny_model, weights / "mine.safetensors")
+    (weights / "folder").mkdir()
+    save_model(tiny_model, weights / "folder" / "model.safetensors")
+    save_file(scrambled_vit(TINY_VIT).state_dict(), weights / "bare.safetensors")
+    save_file(scrambled_vit(TINY_VIT).state_dict(), weights / "dino_vits16.safetensors")
+    (weights / "broken.safetensors").write_bytes(b"not a model")
+    (weights / "notes.txt").write_text("no weights")
+    later = tmp_path / "later"
+    save_model(tiny_model, later / "mine.safetensors")
+    monkeypatch.setenv("SKYPART_WEIGHTS", f"{weights}:{later}")
+    known = by_name(catalogue.list_models(tmp_path / "no hub"))
+    assert known["mine"].kind == "model" and "3 steps" in known["mine"].about
+    assert known["folder"].kind == "model"
+    assert known[str(later / "mine.safetensors")].kind == "model", "hidden by the earlier folder: by its path"
+    assert known["bare"].kind == "backbone" and known["bare"].state == "here"
+    assert known["broken"].state == "damaged"
+    assert "notes" not in known
+    assert known["dino_vits16"].file == str(weights / "dino_vits16.safetensors")
+    for name in ("mine", "folder"):
+        assert skypart.load(name).dim == tiny_model.config.embedding_dim, "every listed name can be loaded"
+
+
+def test_the_hub_cache_is_listed(weights: Path, tiny_model: SkyPart, tmp_path: Path) -> None:
+    def cached(repository: str, revision: str) -> Path:
+        base = tmp_path / "hub" / f"models--{repository.replace('/', '--')}"
+        (base / "refs").mkdir(parents=True)
+        (base / "refs" / "main").write_text(revision)
+        (base / "snapshots" / revision).mkdir(parents=True)
+        return base / "snapshots" / revision / "model.safetensors"
+
+    save_model(tiny_model, cached("someone/sky", "a" * 40))
+    save_file(scrambled_vit(TINY_VIT).state_dict(), cached("someone/language-model", "b" * 40))
+    small = BACKBONES["dinov2_vits14"]
+    assert small.repository is not None and small.revision is not None
+    save_file(scrambled_vit(TINY_VIT).state_dict(), cached(small.repository, small.revision))
+    known = by_name(catalogue.list_models(tmp_path / "hub"))
+    assert known[f"someone/sky@{'a' * 40}"].place == "hub cache"
+    assert not any("language-model" in name for name in known)
+    assert (known["dinov2_vits14"].place, known["dinov2_vits14"].state) == ("hub cache", "here")
+    assert (known["dinov2_vitb14"].place, known["dinov2_vitb14"].state) == ("hub", "fetched at first use")
+    assert "moco-v3" in known["mocov3_vits16"].about and known["mocov3_vits16"].file is None
+
+
+def test_the_verb_in_words_and_json(
+    default: Path, weights: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", "300")
+    monkeypatch.setattr(sys, "argv", ["skypart", "models", "--json"])
+    with pytest.raises(SystemExit):
+        main()
+    told = {each["name"]: each for each in json.loads(capsys.readouterr().out)}
+    assert told["default"]["state"] == "verified" and told["default"]["megabytes"] > 0
+    assert set(BACKBONES) <= set(told)
+    monkeypatch.setattr(sys, "argv", ["skypart", "models"])
+    with pytest.raises(SystemExit):
+        main()
+    shown = capsys.readouterr().out
+    for word in ("default", "verified", "7 steps on a meadow", "facebook/dinov2-small", "OWNER/NAME[@REVISION]"):
+        assert word in shown, word
