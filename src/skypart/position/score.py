@@ -1,0 +1,98 @@
+"""How far a track lies from the truth."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from skypart.errors import SkyPartError
+from skypart.maps.local_frame import FloatArray, wrapped
+from skypart.position.geodesy import distance_m
+from skypart.position.track_point import TrackPoint
+from skypart.position.truth import Truth
+
+WITHIN_M = 50.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrackScore:
+    """How far a track lies from the truth.
+
+    photos: how many were compared; left_out: those for whose time the truth is not known. median_m, p90_m: error that
+    half and 90 % of the told positions stay below, None where there is none. within_50_m: share of all compared photos
+    with a position at most 50 m off. without_fix: share without a position. inside: share of the told positions that
+    lie within their own 95 % radius.
+    """
+
+    photos: int
+    left_out: int
+    median_m: float | None
+    p90_m: float | None
+    within_50_m: float
+    without_fix: float
+    inside: float | None
+
+
+def score_track(points: Sequence[TrackPoint], truth: Truth, longest_gap_s: float = 10.0) -> TrackScore:
+    """Compare points with the truth, straight lines between its known positions.
+
+    Points before its first and after its last position, or inside a gap longer than `longest_gap_s`, are left out.
+    """
+    seconds = np.array([point.time_s for point in points], dtype=np.float64)
+    known = _known(seconds, truth, longest_gap_s)
+    east = np.unwrap(truth.longitude, period=360.0)
+    latitude, longitude = np.interp(seconds, truth.time_s, truth.latitude), np.interp(seconds, truth.time_s, east)
+    errors, radii = [], []
+    for i in np.flatnonzero(known).tolist():
+        point = points[i]
+        if point.latitude is not None and point.longitude is not None:
+            metres = distance_m(
+                latitude=latitude[i],
+                longitude=float(wrapped(longitude[i])),
+                to_latitude=point.latitude,
+                to_longitude=point.longitude,
+            )
+            errors.append(float(metres))
+            radii.append(point.radius_m or 0.0)
+    count, told = int(known.sum()), len(errors)
+    if count == 0:
+        raise SkyPartError("the truth covers none of the flight's photos; check its times against the video")
+    error = np.array(errors)
+    return TrackScore(
+        photos=count,
+        left_out=len(points) - count,
+        median_m=float(np.median(error)) if told else None,
+        p90_m=float(np.quantile(error, 0.9)) if told else None,
+        within_50_m=float((error <= WITHIN_M).sum()) / count,
+        without_fix=1.0 - told / count,
+        inside=float((error <= np.array(radii)).mean()) if told else None,
+    )
+
+
+def raw_points(points: Sequence[TrackPoint]) -> list[TrackPoint]:
+    """The photos' own fixes in the form of a track, to be scored beside it."""
+    bare = [TrackPoint(time_s=point.time_s, raw=point.raw) for point in points]
+    return [
+        replace(
+            point,
+            latitude=point.raw.latitude,
+            longitude=point.raw.longitude,
+            radius_m=point.raw.radius_m,
+            confidence=point.raw.confidence,
+            state="tracking",
+        )
+        if point.raw is not None and point.raw.found
+        else point
+        for point in bare
+    ]
+
+
+def _known(seconds: FloatArray, truth: Truth, longest_gap_s: float) -> NDArray[np.bool_]:
+    """(n,) whether the truth is known at each time."""
+    after = np.clip(np.searchsorted(truth.time_s, seconds), 0, len(truth.time_s) - 1)
+    before = np.maximum(after - 1, 0)
+    to_before, to_after = np.abs(seconds - truth.time_s[before]), np.abs(truth.time_s[after] - seconds)
+    near = np.minimum(to_before, to_after) < 0.02
+    inside = (seconds >= truth.time_s[0]) & (seconds <= truth.time_s[-1])
+    return np.asarray(near | (inside & (to_before + to_after <= longest_gap_s)))
