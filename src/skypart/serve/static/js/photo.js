@@ -1,0 +1,127 @@
+// Choosing a photo (drop, file, paste, example) and showing it beside its parts.
+import { getPicture } from "./api.js";
+
+const $ = (id) => document.getElementById(id);
+
+/** Shows a Blob in an <img>, and lets go of the one before. */
+function put(image, blob) {
+  if (image.dataset.url) URL.revokeObjectURL(image.dataset.url);
+  image.dataset.url = blob ? URL.createObjectURL(blob) : "";
+  if (blob) image.src = image.dataset.url;
+  else image.removeAttribute("src");
+}
+
+export class PhotoPanel {
+  /** `chosen({ blob, name, truth })` is called with every photo; `refused(sentence)` where it is none to be sent. */
+  constructor(limits, chosen, refused) {
+    this.limits = limits;
+    this.chosen = chosen;
+    this.refused = refused;
+    $("limits").textContent = `JPEG, PNG, WebP or TIFF, up to ${Math.round(limits.max_bytes / 1024 ** 2)} MB`;
+    $("file").addEventListener("change", () => {
+      this.take($("file").files[0]);
+      $("file").value = "";
+    });
+    $("another").addEventListener("click", () => $("file").click());
+    this.listenForDrops();
+    document.addEventListener("paste", (event) => {
+      const file = [...(event.clipboardData?.files ?? [])].find((each) => each.type.startsWith("image/"));
+      if (file) this.take(file);
+    });
+  }
+
+  listenForDrops() {
+    const root = document.documentElement;
+    let depth = 0;
+    const isFile = (event) => event.dataTransfer?.types.includes("Files");
+    addEventListener("dragenter", (event) => { if (isFile(event)) { depth += 1; root.classList.add("dragging"); } });
+    addEventListener("dragleave", () => { depth = Math.max(0, depth - 1); if (!depth) root.classList.remove("dragging"); });
+    addEventListener("dragover", (event) => { if (isFile(event)) event.preventDefault(); });
+    addEventListener("drop", (event) => {
+      depth = 0;
+      root.classList.remove("dragging");
+      if (!isFile(event)) return;
+      event.preventDefault();
+      this.take(event.dataTransfer.files[0]);
+    });
+  }
+
+  take(file, truth = null) {
+    if (!file) return;
+    if (file.size > this.limits.max_bytes - 8192) {
+      const limit = Math.round(this.limits.max_bytes / 1024 ** 2);
+      this.refused(`${file.name} has ${(file.size / 1024 ** 2).toFixed(0)} MB; the limit is ${limit} MB.`);
+      return;
+    }
+    this.chosen({ blob: file, name: file.name || "photo", truth });
+  }
+
+  showExamples(examples, version) {
+    $("examples-block").hidden = examples.length === 0;
+    $("examples").replaceChildren(...examples.map((example) => this.exampleButton(example, version)));
+  }
+
+  exampleButton(example, version) {
+    const button = document.createElement("button");
+    button.type = "button";
+    button.className = "example";
+    button.title = example.title;
+    const image = document.createElement("img");
+    image.alt = "";
+    const title = document.createElement("span");
+    title.textContent = example.title;
+    button.append(image, title);
+    getPicture(`${example.url}?size=240&v=${version}`).then((blob) => put(image, blob)).catch(() => {});
+    button.addEventListener("click", async () => {
+      const hasTruth = example.latitude !== null && example.longitude !== null;
+      const truth = hasTruth ? { latitude: example.latitude, longitude: example.longitude } : null;
+      try {
+        const blob = await getPicture(`${example.url}?v=${version}`);
+        this.chosen({ blob, name: `${example.title}.jpg`, truth });
+      } catch (problem) {
+        this.refused(problem.message);
+      }
+    });
+    const item = document.createElement("li");
+    item.append(button);
+    return item;
+  }
+
+  /** Between asking for a photo and showing one. */
+  turn(shown) {
+    $("pair").hidden = $("another").hidden = $("photo-name").hidden = !shown;
+    $("drop").hidden = shown;
+    $("examples-title").textContent = shown ? "Try another" : "Or try one of these";
+  }
+
+  /** Show a new photo; whether the browser can is told by the promise (it cannot show TIFF). */
+  show(photo) {
+    this.turn(true);
+    $("photo-name").textContent = $("photo-name").title = photo.name;
+    this.showParts(null);
+    return new Promise((resolve) => {
+      $("photo").onload = () => {
+        const ratio = $("photo").naturalWidth / $("photo").naturalHeight;
+        $("pair").style.setProperty("--ratio", String(Math.min(2.4, Math.max(0.6, ratio))));
+        resolve(true);
+      };
+      $("photo").onerror = () => { put($("photo"), null); resolve(false); };
+      put($("photo"), photo.blob);
+    });
+  }
+
+  /** Show the photo as it looks in weather; `title` names it. */
+  showWeather(blob, title) {
+    if (blob) put($("photo"), blob);
+    $("photo-caption").textContent = title;
+  }
+
+  showParts(blob) {
+    $("parts-frame").classList.toggle("waiting", !blob);
+    put($("parts"), blob);
+  }
+
+  partsFailed() {
+    $("parts-frame").classList.remove("waiting");
+  }
+}

@@ -1,0 +1,18 @@
+// Runs before the first paint: the theme that was chosen, else the system's.
+"use strict";
+(() => {
+  const root = document.documentElement;
+  const dark = matchMedia("(prefers-color-scheme: dark)");
+  let chosen = null;
+  try { chosen = localStorage.getItem("skypart-theme"); } catch { /* storage may be off */ }
+  const apply = () => { root.dataset.theme = chosen ?? (dark.matches ? "dark" : "light"); };
+  apply();
+  dark.addEventListener("change", apply);
+  document.addEventListener("DOMContentLoaded", () => {
+    document.getElementById("theme").addEventListener("click", () => {
+      chosen = root.dataset.theme === "dark" ? "light" : "dark";
+      try { localStorage.setItem("skypart-theme", chosen); } catch { /* lasts for this visit */ }
+      apply();
+    });
+  });
+})();
