@@ -1,7 +1,8 @@
 """Let later photos correct earlier positions: the winning track is walked back and smoothed."""
 
+import math
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -22,7 +23,7 @@ def smoothed(
     points, steps: what TrackFilter gave and kept, one each a photo.
     """
     result = [TrackPoint(time_s=point.time_s, raw=point.raw) for point in points]
-    for chain in _chains(steps):
+    for chain in _joined(_chains(steps), steps, options):
         means, covariances = _smooth(chain, options.motion)
         places = frame.to_degrees(means[:, 0], means[:, 1])
         for i, link in enumerate(chain):
@@ -33,23 +34,24 @@ def smoothed(
                     latitude=float(places.latitude[i]),
                     longitude=float(places.longitude[i]),
                     radius_m=radius,
-                    confidence=chain[-1].confidence,
+                    confidence=link.confidence,
                     state="coasting" if link.sighting is None else "tracking",
                 )
     return result
 
 
+@dataclass(frozen=True)
 class _Link:
     """One photo of a chain: its index, time, the sighting that was believed, and the track's final confidence."""
 
-    def __init__(self, index: int, step: Step, belief: int, confidence: float) -> None:
-        number = int(step.sighting[belief])
-        self.index, self.time_s, self.confidence = index, step.time_s, confidence
-        self.sighting: Sighting | None = None if number == NONE else step.sightings[number]
+    index: int
+    time_s: float
+    sighting: Sighting | None
+    confidence: float
 
 
 def _chains(steps: Sequence[Step]) -> list[list[_Link]]:
-    """Tracks from birth to end, latest first, found by walking back from the best belief at each end.
+    """Tracks from birth to end, in the order of time, found by walking back from the best belief at each end.
 
     Where one of them was confirmed, others of fewer than three fixes are taken for what they were: mistakes.
     """
@@ -62,17 +64,40 @@ def _chains(steps: Sequence[Step]) -> list[list[_Link]]:
             belief, confidence = step.best, step.confidence
             if belief == NONE:
                 continue
-        chain.append(_Link(index, step, belief, confidence))
+        number = int(step.sighting[belief])
+        chain.append(_Link(index, step.time_s, None if number == NONE else step.sightings[number], confidence))
         belief = int(step.parent[belief])
         if belief == NONE:
             chains.append(chain[::-1])
             chain = []
     longest = max((_supports(chain) for chain in chains), default=0)
-    return [chain for chain in chains if _supports(chain) >= min(3, longest)]
+    return [chain for chain in chains[::-1] if _supports(chain) >= min(3, longest)]
 
 
 def _supports(chain: Sequence[_Link]) -> int:
     return sum(link.sighting is not None for link in chain)
+
+
+def _joined(chains: Sequence[list[_Link]], steps: Sequence[Step], options: TrackOptions) -> list[list[_Link]]:
+    """Chains made one across a gap that a drone could have flown, so that both ends say what lay between."""
+    joined: list[list[_Link]] = []
+    for chain in chains:
+        if joined and _flyable(joined[-1], chain, options.max_speed):
+            gap = range(joined[-1][-1].index + 1, chain[0].index)
+            joined[-1] += [_Link(i, steps[i].time_s, None, chain[0].confidence) for i in gap]
+            joined[-1] += chain
+        else:
+            joined.append(list(chain))
+    return joined
+
+
+def _flyable(first: Sequence[_Link], second: Sequence[_Link], max_speed: float) -> bool:
+    """Whether a drone could have come from the last fix of one chain to the first of the next."""
+    last, begin = [link for link in first if link.sighting is not None][-1], second[0]
+    assert last.sighting is not None and begin.sighting is not None  # a track is born at a sighting
+    away = math.dist(last.sighting.place, begin.sighting.place)
+    blur = math.sqrt(last.sighting.variance) + math.sqrt(begin.sighting.variance)
+    return away <= max_speed * (begin.time_s - last.time_s) + 3.0 * blur
 
 
 def _smooth(chain: Sequence[_Link], motion: Motion) -> tuple[Floats, Floats]:
