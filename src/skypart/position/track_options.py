@@ -11,13 +11,14 @@ from skypart.position.motion import Motion
 class TrackOptions:
     """What the filter may assume.
 
-    max_speed: m/s. max_acceleration: m/s^2. area_km2: of the map, over which mistaken fixes are spread.
-    recover_after: fixes in a row that must agree on another place before the track jumps there. lost_after: fixes in a
-    row that contradict a track before it is given up. lost_radius_m: 95 % radius beyond which a position is no longer
-    told. error_memory_s: photos nearer in time than this show the same ground, err alike and count for less.
-    doubtful: let photos without a fix speak for the places they resemble, with what confidence they have.
-    smooth: let later photos correct earlier positions. use_prior: search near the expected place only, but on every
-    fourth photo.
+    max_speed: m/s. max_acceleration: m/s^2; give a slow drone a small one, for a direction of flight is forgotten
+    within 2 (max_speed / max_acceleration)^2 seconds without a fix. area_km2: of the map, over which mistaken fixes
+    are spread. recover_after: fixes in a row that must agree on another place before the track jumps there.
+    lost_after: fixes in a row that contradict a track before it is given up. lost_radius_m: 95 % radius beyond which a
+    position is no longer told. error_memory_s: photos nearer in time than this show the same ground, err alike and
+    count for less. doubtful: let photos without a fix speak for the places they resemble, with what confidence they
+    have. smooth: let later photos correct earlier positions. use_prior: search near the expected place only, but on
+    every fourth photo.
     """
 
     max_speed: float = 25.0

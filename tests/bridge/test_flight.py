@@ -1,0 +1,99 @@
+"""`run_track` from a folder of photos to files, scores and a picture."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from skypart.bridge.flight import MapPicture, run_track
+from skypart.errors import SkyPartError
+from skypart.images.decode import RgbImage
+from skypart.maps.footprint import Bounds
+from skypart.position.fix import Fix, Prior
+from tests.position.flights import FRAME, Floats, noisy_fixes, straight
+
+SECONDS = np.arange(30.0)
+PATH = straight(SECONDS)
+
+
+@pytest.fixture
+def photos(tmp_path: Path) -> Path:
+    """Thirty photos, numbered by their brightness, one of them damaged."""
+    folder = tmp_path / "photos"
+    folder.mkdir()
+    for i in range(30):
+        Image.new("RGB", (8, 8), (4 * i, 0, 0)).save(folder / f"{i:03}.png")
+    (folder / "012.png").write_bytes(b"damaged")
+    return folder
+
+
+class Locator:
+    """Answers by the number in the photo's name; counts its calls."""
+
+    def __init__(self) -> None:
+        self.fixes = noisy_fixes(np.random.default_rng(1), PATH, sigma=8.0)
+        self.calls = 0
+
+    def __call__(self, image: RgbImage, name: str, prior: Prior | None) -> Fix:
+        self.calls += 1
+        assert image[0, 0, 0] == 4 * int(Path(name).stem)
+        return self.fixes[int(Path(name).stem)]
+
+
+def background(path: Floats = PATH) -> MapPicture:
+    low, high = path.min(axis=0) - 200, path.max(axis=0) + 200
+    corners = FRAME.to_degrees([low[0], high[0]], [low[1], high[1]])
+    (south, north), (west, east) = corners.latitude, corners.longitude
+    rows, columns = np.mgrid[0:60, 0:80]
+    pixels = np.stack([rows * 4, columns * 3, (rows + columns) % 2 * 200], axis=-1).astype(np.uint8)
+    return MapPicture(pixels, Bounds(south=float(south), west=float(west), north=float(north), east=float(east)))
+
+
+def truth_table(path: Path) -> Path:
+    spots = FRAME.to_degrees(PATH[:, 0], PATH[:, 1])
+    lines = [f"{i:03}.png,{a},{b}" for i, (a, b) in enumerate(zip(spots.latitude, spots.longitude, strict=True))]
+    path.write_text("\n".join(["file,latitude,longitude", *lines]))
+    return path
+
+
+def test_a_folder_becomes_files_scores_and_a_picture(photos: Path, tmp_path: Path) -> None:
+    locate = Locator()
+    flight = run_track(
+        photos,
+        tmp_path / "out" / "track.gpx",
+        locate,
+        truth=truth_table(tmp_path / "truth.csv"),
+        picture=tmp_path / "out" / "track.png",
+        background=background(),
+    )
+    assert flight.written == [tmp_path / "out" / "track.gpx", tmp_path / "out" / "track.png"]
+    assert all(path.is_file() for path in flight.written)
+    assert flight.skipped == 1 and len(flight.points) == locate.calls == 29
+    raw, track = flight.scores["raw fixes"], flight.scores["track"]
+    assert raw.photos == track.photos == 29
+    assert raw.median_m is not None and track.median_m is not None and track.median_m < raw.median_m
+    assert flight.summary() == (
+        "29 photos: 29 with a fix, 0 carried on, 0 without a position; 1 frames could not be read"
+    )
+    with Image.open(flight.written[1]) as picture:
+        pixels = np.asarray(picture.convert("RGB")).reshape(-1, 3).astype(int)
+    for colour in ((0xF5, 0xA3, 0x00), (0x00, 0x61, 0xB5)):  # the track, the raw fixes
+        assert (np.abs(pixels - colour).max(axis=1) < 12).sum() > 50
+
+
+@pytest.mark.parametrize("output", ["track.shp", "track"])
+def test_a_wrong_output_is_told_before_any_work(photos: Path, tmp_path: Path, output: str) -> None:
+    locate = Locator()
+    with pytest.raises(SkyPartError, match=r"\.gpx"):
+        run_track(photos, tmp_path / output, locate)
+    assert locate.calls == 0
+
+
+def test_a_wrong_truth_or_picture_is_told_before_any_work(photos: Path, tmp_path: Path) -> None:
+    locate = Locator()
+    with pytest.raises(SkyPartError, match="no such file"):
+        run_track(photos, tmp_path / "a.csv", locate, truth=tmp_path / "none.csv")
+    with pytest.raises(SkyPartError, match="needs the map"):
+        run_track(photos, tmp_path / "a.csv", locate, picture=tmp_path / "a.png")
+    assert locate.calls == 0 and not (tmp_path / "a.csv").exists()

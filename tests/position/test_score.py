@@ -1,0 +1,116 @@
+"""Truth is read from tables of several forms, and scores are what a plain computation gives."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from skypart.errors import SkyPartError
+from skypart.maps.local_frame import LocalFrame
+from skypart.position.fix import Fix
+from skypart.position.score import raw_points, score_track
+from skypart.position.track_point import TrackPoint
+from skypart.position.truth import Truth, read_truth
+from tests.position.flights import FRAME, fix_at
+
+LINE = Truth(
+    time_s=np.array([0.0, 10.0]),
+    latitude=FRAME.to_degrees([0.0, 0.0], [0.0, 100.0]).latitude,
+    longitude=FRAME.to_degrees([0.0, 0.0], [0.0, 100.0]).longitude,
+)
+
+
+def at(time_s: float, x: float, y: float, radius: float = 20.0, frame: LocalFrame = FRAME) -> TrackPoint:
+    spot = frame.to_degrees(x, y)
+    return TrackPoint(
+        time_s=time_s,
+        latitude=float(spot.latitude),
+        longitude=float(spot.longitude),
+        radius_m=radius,
+        confidence=1.0,
+        state="tracking",
+    )
+
+
+def test_errors_are_measured_against_the_place_at_that_time() -> None:
+    points = [at(0.0, 3.0, 0.0), at(2.5, 0.0, 30.0), at(5.0, 40.0, 50.0), at(7.5, 60.0, 75.0), TrackPoint(time_s=9.0)]
+    score = score_track(points, LINE)
+    assert score.median_m == pytest.approx((5.0 + 40.0) / 2, abs=1e-3)
+    assert score.p90_m == pytest.approx(40.0 + 0.7 * 20.0, abs=1e-3)
+    assert (score.photos, score.left_out) == (5, 0)
+    assert score.within_50_m == pytest.approx(3 / 5)
+    assert score.without_fix == pytest.approx(1 / 5)
+    assert score.inside == pytest.approx(2 / 4)
+
+
+def test_times_that_the_truth_does_not_cover_are_left_out() -> None:
+    points = [at(-1.0, 0.0, 0.0), at(0.0, 0.0, 0.0), at(10.0, 0.0, 100.0), at(11.0, 0.0, 0.0)]
+    score = score_track(points, LINE)
+    assert (score.photos, score.left_out, score.within_50_m) == (2, 2, 1.0)
+    gap = score_track([at(0.0, 0.0, 0.0), at(5.0, 0.0, 50.0)], LINE, longest_gap_s=5.0)
+    assert (gap.photos, gap.left_out) == (1, 1)  # at a known time, and inside a gap
+    with pytest.raises(SkyPartError, match="covers none"):
+        score_track([at(50.0, 0.0, 0.0)], LINE)
+
+
+def test_a_flight_without_positions_has_no_median() -> None:
+    score = score_track([TrackPoint(time_s=1.0), TrackPoint(time_s=2.0)], LINE)
+    assert (score.median_m, score.p90_m, score.inside) == (None, None, None)
+    assert (score.without_fix, score.within_50_m) == (1.0, 0.0)
+
+
+def test_truth_across_the_antimeridian() -> None:
+    frame = LocalFrame(latitude=-17.0, longitude=180.0)
+    ends = frame.to_degrees([-500.0, 500.0], [0.0, 0.0])
+    truth = Truth(time_s=np.array([0.0, 10.0]), latitude=ends.latitude, longitude=ends.longitude)
+    score = score_track([at(time, -500.0 + 100 * time, 0.0, frame=frame) for time in (1.0, 4.0, 6.0, 9.0)], truth)
+    assert score.p90_m is not None and score.p90_m < 0.5
+
+
+def test_raw_fixes_as_a_track() -> None:
+    fix = fix_at(np.array([5.0, 0.0]))
+    points = [TrackPoint(time_s=0.0, raw=fix), TrackPoint(time_s=1.0, raw=Fix(photo="a")), TrackPoint(time_s=2.0)]
+    raw = raw_points(points)
+    assert [point.state for point in raw] == ["tracking", "lost", "lost"]
+    assert (raw[0].latitude, raw[0].radius_m, raw[0].raw) == (fix.latitude, fix.radius_m, fix)
+    assert score_track(raw, LINE).median_m == pytest.approx(5.0, abs=1e-3)
+
+
+def test_truth_by_time_frame_and_file(tmp_path: Path) -> None:
+    table = tmp_path / "truth.csv"
+    table.write_text("\ufefftime_s, Latitude ,lon\n2,48.1,16.1\n0,48.0,16.0\n2,49.0,17.0\n", encoding="utf-8")
+    truth = read_truth(table)
+    assert truth.time_s.tolist() == [0.0, 2.0] and truth.latitude.tolist() == [48.0, 48.1]
+    table.write_text("file,video_frame,latitude,longitude\na.jpg,0,48,16\nb.jpg,45,48.1,16.1\n")
+    assert read_truth(table, fps=30.0).time_s.tolist() == [0.0, 1.5]
+    by_file = read_truth(table, {"a.jpg": 3.0, "deep/b.jpg": 7.0, "c.jpg": 9.0})
+    assert by_file.time_s.tolist() == [3.0, 7.0]
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        ("time_s,latitude,longitude\n", "lists no position"),
+        ("time_s,latitude\n1,2\n", "line 2: no latitude or longitude"),
+        ("latitude,longitude\n1,2\n", "line 2: none of time_s"),
+        ("time_s,latitude,longitude\n1,48,16\n1,x,2\n", "line 3"),
+        ("time_s,latitude,longitude\n1,148,16\n", "not on the earth"),
+        ("time_s,latitude,longitude\n1,nan,16\n", "not on the earth"),
+        ("file,latitude,longitude\nz.jpg,48,16\n", "none of the flight's photos"),
+        ("\0\0", "truth.csv"),
+    ],
+)
+def test_a_wrong_table_is_named_with_its_line(tmp_path: Path, content: str, words: str) -> None:
+    table = tmp_path / "truth.csv"
+    table.write_text(content)
+    with pytest.raises(SkyPartError, match=words) as caught:
+        read_truth(table, {"a.jpg": 0.0})
+    assert "truth.csv" in str(caught.value)
+
+
+def test_a_missing_or_binary_table_is_named(tmp_path: Path) -> None:
+    with pytest.raises(SkyPartError, match="no such file"):
+        read_truth(tmp_path / "none.csv")
+    (tmp_path / "b.csv").write_bytes(b"time_s,latitude,longitude\n\xff\xfe,1,2\n")
+    with pytest.raises(SkyPartError, match="not a CSV file"):
+        read_truth(tmp_path / "b.csv")
