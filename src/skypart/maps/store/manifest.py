@@ -1,0 +1,125 @@
+"""The manifest: which files make up a store. What it does not name is not there."""
+
+import hashlib
+import json
+import os
+from pathlib import Path
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from skypart.atomic import write_text
+from skypart.errors import SkyPartError
+
+MANIFEST = "manifest.json"
+VECTORS = ".vectors.npy"
+FOOTPRINTS = ".footprints.npy"
+FORMAT = 1
+_HASH = r"^[0-9a-f]{64}$"
+
+
+class _Record(BaseModel):
+    """Part of the manifest, checked when read."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+
+class FileRecord(_Record):
+    """A file of the store's folder, with its size in bytes."""
+
+    name: str = Field(pattern=r"^[\w-][\w.-]*$")  # no path: a manifest must not reach outside its folder
+    bytes: int = Field(ge=0)
+    sha256: str = Field(pattern=_HASH)
+
+
+class SegmentRecord(_Record):
+    """Views of one map that share two files. rows: ranges (first, count) of row numbers, in the files' order."""
+
+    map_name: str
+    rows: tuple[tuple[int, int], ...]
+    vectors: FileRecord
+    footprints: FileRecord
+
+    @property
+    def views(self) -> int:
+        """How many."""
+        return sum(count for _, count in self.rows)
+
+    @property
+    def files(self) -> tuple[FileRecord, FileRecord]:
+        """Both files."""
+        return self.vectors, self.footprints
+
+
+class Manifest(_Record):
+    """All segments in the order of their first rows. next_row: what the next view is numbered; never used twice."""
+
+    format: int = FORMAT
+    dimension: int = Field(default=0, ge=0)
+    next_row: int = Field(default=0, ge=0)
+    segments: tuple[SegmentRecord, ...] = ()
+
+    @property
+    def views(self) -> int:
+        """How many there are in all segments."""
+        return sum(segment.views for segment in self.segments)
+
+    @property
+    def file_names(self) -> set[str]:
+        """Names of all files that belong to the store."""
+        return {file.name for segment in self.segments for file in segment.files}
+
+    @property
+    def content_hash(self) -> str:
+        """Changes when any vector or the order of vectors does."""
+        listed = "\n".join(segment.vectors.sha256 for segment in self.segments)
+        return hashlib.sha256(listed.encode()).hexdigest()
+
+
+def write_manifest(folder: Path, manifest: Manifest) -> None:
+    """Make `manifest` the state of the store: the files it names must be in the folder and flushed."""
+    _sync_folder(folder)
+    body = manifest.model_dump(mode="json")
+    write_text(folder / MANIFEST, json.dumps({"sha256": _digest(body), **body}, indent=1) + "\n")
+    _sync_folder(folder)
+
+
+def read_manifest(folder: Path) -> Manifest:
+    """The state of the store in `folder`; an empty one if there is none yet."""
+    file = folder / MANIFEST
+    try:
+        body = json.loads(file.read_bytes())
+        if body["format"] != FORMAT:
+            raise SkyPartError(
+                f"{file}: has format {body['format']!r}, this version of SkyPart reads {FORMAT}; index the maps again"
+            )
+        if body.pop("sha256") != _digest(body):
+            raise ValueError("its own SHA-256 does not fit")
+        return Manifest.model_validate_json(json.dumps(body))
+    except FileNotFoundError as error:
+        if any(folder.glob(f"*{VECTORS}")):  # the manifest of a new store is written before its first segment
+            raise SkyPartError(f"{file}: missing; restore it from a copy or index the maps again") from error
+        return Manifest()
+    except OSError as error:
+        raise SkyPartError(f"cannot read {file}: {error.strerror or error}; check the path and its rights") from error
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        reason = "it does not hold what it should" if isinstance(error, ValidationError) else error
+        raise SkyPartError(f"{file}: damaged ({reason}); restore it from a copy or index the maps again") from error
+
+
+def _digest(body: dict[str, object]) -> str:
+    """SHA-256 of the manifest's content, whatever its spacing."""
+    return hashlib.sha256(json.dumps(body, sort_keys=True).encode()).hexdigest()
+
+
+def _sync_folder(folder: Path) -> None:
+    """Flush the names of a folder's files, so that a power cut cannot undo a rename."""
+    try:
+        handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+    except OSError as error:
+        raise SkyPartError(
+            f"cannot write {folder}: {error.strerror or error}; free the disk or choose another place"
+        ) from error

@@ -1,0 +1,272 @@
+"""A writer killed at any moment leaves the state before or after; writers wait for each other, readers for none."""
+
+import os
+import shutil
+import signal
+import time
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from skypart.errors import SkyPartError
+from skypart.maps.store import EmbeddedStore, segment
+from tests.maps.store.builders import batch, plain_search, rows_of, unit
+
+QUERIES = unit(3, 99)
+
+
+def in_child(work: Callable[[], None]) -> int:
+    """Run `work` in a forked process; its number."""
+    child = os.fork()
+    if child == 0:
+        try:
+            work()
+        except BaseException:
+            traceback.print_exc()
+            os._exit(1)
+        os._exit(0)
+    return child
+
+
+def kill_at(number: int) -> None:
+    """Let this process die, as by kill -9, before its `number`-th change of the disk."""
+    calls = 0
+
+    def dying(function: Callable[..., object]) -> Callable[..., object]:
+        def call(*arguments: object, **options: object) -> object:
+            nonlocal calls
+            calls += 1
+            if calls == number:
+                os.kill(os.getpid(), signal.SIGKILL)
+            return function(*arguments, **options)
+
+        return call
+
+    for name in ("fsync", "replace", "unlink"):
+        setattr(os, name, dying(getattr(os, name)))
+    segment._write = dying(segment._write)  # type: ignore[assignment]
+
+
+def change(folder: Path) -> None:
+    """Replace one map and add to another, which merges segments."""
+    store = EmbeddedStore(folder)
+    store.add(batch(60, 3, "port"))
+    with store.transaction():
+        store.remove("town")
+        store.add(batch(25, 4, "town"))
+
+
+def test_a_kill_at_every_step_leaves_the_state_before_or_after(tmp_path: Path) -> None:
+    def start(folder: Path) -> None:
+        with EmbeddedStore(folder) as store:
+            store.add(batch(40, 0, "town"))
+            store.add(batch(30, 1, "port"))
+
+    start(tmp_path / "start")
+    start(tmp_path / "whole")
+    states = [EmbeddedStore(tmp_path / "whole").search(QUERIES, 200)]
+    with EmbeddedStore(tmp_path / "whole") as store:
+        store.add(batch(60, 3, "port"))
+        states.append(store.search(QUERIES, 200))
+    with EmbeddedStore(tmp_path / "whole") as store, store.transaction():
+        store.remove("town")
+        store.add(batch(25, 4, "town"))
+    states.append(EmbeddedStore(tmp_path / "whole").search(QUERIES, 200))
+    reached = set()
+    for number in range(1, 100):
+        folder = tmp_path / str(number)
+        shutil.copytree(tmp_path / "start", folder)
+
+        def work(folder: Path = folder, number: int = number) -> None:
+            kill_at(number)
+            change(folder)
+
+        _, status = os.waitpid(in_child(work), 0)
+        store = EmbeddedStore(folder)
+        store.verify()
+        state = states.index(store.search(QUERIES, 200))  # one of the three, row numbers and scores included
+        reached.add(state)
+        if status == 0:
+            break
+        assert os.WTERMSIG(status) == signal.SIGKILL
+        with EmbeddedStore(folder) as store:  # the next writer clears what was left and goes on
+            store.add(batch(1, 5, "isle"))
+            names = {path.name for path in folder.iterdir()}
+            assert len(names) == 2 * store.stats().segments + 2, names
+    assert status == 0, "the change was never done without a kill"
+    assert number > 15
+    assert reached == {0, 1, 2}
+
+
+@pytest.mark.slow
+def test_a_kill_at_any_time_leaves_whole_batches(tmp_path: Path) -> None:
+    batches = [batch(50, seed) for seed in range(100)]
+
+    def work() -> None:
+        store = EmbeddedStore(tmp_path)
+        for views in batches[store.stats().views // 50 :]:
+            store.add(views)
+
+    rng = np.random.default_rng(0)
+    kills = 0
+    while True:
+        child = in_child(work)
+        time.sleep(float(rng.uniform(0, 0.02 * (kills + 1))))
+        os.kill(child, signal.SIGKILL)
+        _, status = os.waitpid(child, 0)
+        kills += os.WIFSIGNALED(status)
+        store = EmbeddedStore(tmp_path)
+        store.verify()
+        views = store.stats().views
+        assert views % 50 == 0
+        if views == 50 * len(batches):
+            break
+        vectors = np.concatenate([b.vectors for b in batches[: views // 50]] or [np.zeros((0, 24), np.float16)])
+        assert rows_of(store.search(QUERIES, 5)) == plain_search(vectors, QUERIES, 5)
+    assert kills > 3
+    for name in ("manifest.json", *sorted(p.name for p in tmp_path.glob("*.npy"))):  # as if it had not been killed
+        whole = tmp_path / "whole"
+        if not whole.exists():
+            with EmbeddedStore(whole) as store:
+                for views_ in batches:
+                    store.add(views_)
+        assert (whole / name).read_bytes() == (tmp_path / name).read_bytes()
+
+
+def test_readers_see_whole_states_while_another_process_writes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(segment, "SMALL_BYTES", 0)
+    batches = [batch(20, seed) for seed in range(40)]
+    vectors = np.concatenate([views.vectors for views in batches])
+
+    def work() -> None:
+        store = EmbeddedStore(tmp_path)
+        for views in batches:
+            os.read(steps[0], 1)  # not ahead of the readers by more than a batch
+            store.add(views)
+
+    steps = os.pipe()
+    EmbeddedStore(tmp_path).add(batch(0, 0))
+    child = in_child(work)
+    follower = EmbeddedStore(tmp_path)
+    seen: set[int] = set()
+    try:
+        while len(seen) < 2 or max(seen) < len(vectors):
+            os.write(steps[1], b"x")
+            follower.refresh()
+            for store in (follower, EmbeddedStore(tmp_path)):
+                answer = rows_of(store.search(QUERIES, 800))
+                views = len(answer[0])
+                assert answer == plain_search(vectors[:views], QUERIES, 800)
+                assert views % 20 == 0
+                seen.add(views)
+            if os.waitpid(child, os.WNOHANG) != (0, 0):
+                child = 0
+                follower.refresh()
+                assert len(follower.search(QUERIES, 800)[0]) == len(vectors)
+                break
+        assert len(seen) > 5
+    finally:
+        if child:
+            os.kill(child, signal.SIGKILL)
+            os.waitpid(child, 0)
+
+
+def test_a_second_writer_is_told_who_writes(tmp_path: Path) -> None:
+    ready, go = os.pipe(), os.pipe()
+
+    def work() -> None:
+        store = EmbeddedStore(tmp_path)
+        store.add(batch(5, 0))
+        os.write(ready[1], b"x")
+        os.read(go[0], 1)
+
+    child = in_child(work)
+    os.read(ready[0], 1)
+    second = EmbeddedStore(tmp_path)
+    with pytest.raises(SkyPartError, match=f"is being written by process {child}; wait"):
+        second.add(batch(5, 1))
+    with pytest.raises(SkyPartError, match=f"process {child}"):
+        second.remove("town")
+    assert len(second.search(QUERIES, 9)[0]) == 5  # reading goes on
+    os.kill(child, signal.SIGKILL)
+    os.waitpid(child, 0)
+    second.add(batch(5, 1))  # a dead writer holds no lock
+    assert second.stats().views == 10
+    with pytest.raises(SkyPartError, match=f"process {os.getpid()}"):
+        EmbeddedStore(tmp_path).add(batch(5, 2))
+    second.close()
+    EmbeddedStore(tmp_path).add(batch(5, 2))
+
+
+def test_a_writer_starts_from_the_newest_state(tmp_path: Path) -> None:
+    early = EmbeddedStore(tmp_path)
+    with EmbeddedStore(tmp_path) as other:
+        other.add(batch(5, 0))
+    early.add(batch(7, 1))
+    assert early.stats().views == 12
+
+
+def test_foreign_files_are_left_alone(tmp_path: Path) -> None:
+    strays = {".manifest.tmp-0123abcd.json", "000000000007-3.vectors.npy", ".000000000007-3.vectors.tmp-89abcdef.npy"}
+    ours = {"notes.txt", "weights.npy", ".hidden.npy", "index.json"}
+    EmbeddedStore(tmp_path).add(batch(5, 0))
+    for name in strays | ours:
+        (tmp_path / name).write_text("x")
+    EmbeddedStore(tmp_path).add(batch(50, 1))
+    left = {path.name for path in tmp_path.iterdir()}
+    assert ours < left
+    assert not strays & left
+
+
+def test_a_full_disk_leaves_the_state_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = EmbeddedStore(tmp_path)
+    store.add(batch(5, 0))
+    before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", full)
+        with pytest.raises(SkyPartError, match="No space left"):
+            store.add(batch(9, 1))
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
+    store.add(batch(9, 1))
+    assert store.stats().views == 14
+
+
+def test_a_folder_without_rights_is_told(tmp_path: Path) -> None:
+    if os.geteuid() == 0:
+        pytest.skip("root may write anywhere")
+    tmp_path.chmod(0o500)
+    try:
+        with pytest.raises(SkyPartError, match="cannot write to"):
+            EmbeddedStore(tmp_path / "store").add(batch(1, 0))
+    finally:
+        tmp_path.chmod(0o700)
+
+
+def test_everything_is_flushed_before_the_manifest_names_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = EmbeddedStore(tmp_path)
+    store.add(batch(5, 0))
+    steps: list[tuple[str, str]] = []
+    replace = os.replace
+
+    def renamed(source: Path, target: Path) -> None:
+        steps.append(("rename", Path(target).name))
+        replace(source, target)
+
+    def flushed(handle: int) -> None:
+        steps.append(("flush", Path(f"/proc/self/fd/{handle}").readlink().name))
+
+    monkeypatch.setattr(os, "replace", renamed)
+    monkeypatch.setattr(os, "fsync", flushed)
+    store.add(batch(2, 1))
+    kinds = [kind if name == tmp_path.name else f"{kind} {name.split('.')[-1]}" for kind, name in steps]
+    assert kinds == [
+        *("flush npy", "rename npy", "flush npy", "rename npy"),
+        *("flush", "flush json", "rename json", "flush"),  # the folder, the manifest, the folder
+    ]
