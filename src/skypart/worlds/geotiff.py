@@ -13,6 +13,7 @@ from rasterio.warp import calculate_default_transform, reproject, transform
 
 from skypart.atomic import atomic_path
 from skypart.errors import SkyPartError
+from skypart.images.bands import palette_table, stretch, stretch_limits
 from skypart.images.decode import MAX_PIXELS, RgbImage
 from skypart.worlds.ground import FloatMap, World
 from skypart.worlds.relief import ground_from_raster
@@ -114,14 +115,11 @@ def _read_colour(raster: rasterio.DatasetReader) -> tuple[NDArray[np.uint8], NDA
     """The raster's colours as (3, h, w) uint8, palettes expanded, and its (h, w) mask."""
     mask = raster.dataset_mask()
     if raster.count == 1 and raster.colorinterp[0] == rasterio.enums.ColorInterp.palette:
-        table = np.zeros((256, 3), dtype=np.uint8)
-        for value, colour in raster.colormap(1).items():
-            table[value] = colour[:3]
+        table = palette_table(raster.colormap(1))[:, :3]
         return np.ascontiguousarray(table[raster.read(1)].transpose(2, 0, 1)), mask
     bands = raster.read([1, 2, 3] if raster.count >= 3 else [1, 1, 1])
     if bands.dtype != np.uint8:
-        low, high = np.percentile(bands[:, mask > 0], (1, 99)) if mask.any() else (0, 1)
-        bands = np.clip((bands.astype(np.float32) - low) * (255.0 / max(high - low, 1e-6)), 0, 255).astype(np.uint8)
+        bands = stretch(bands, stretch_limits(bands[:, mask > 0]))
     return bands, mask
 
 

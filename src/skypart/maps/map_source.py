@@ -1,0 +1,158 @@
+"""A map to cut views from: one picture on the Earth, or several as one."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from rasterio.transform import Affine
+from scipy.sparse import csr_array
+from scipy.sparse.csgraph import connected_components
+
+from skypart.maps.footprint import Bounds
+from skypart.maps.grid import Grid, Plane, Point, apply_affine
+from skypart.maps.local_frame import Degrees, FloatArray, LocalFrame, wrapped
+from skypart.maps.mesh import Locate
+from skypart.maps.patch import PixelReader
+from skypart.maps.warp import Sample, warp
+
+
+@dataclass(frozen=True)
+class Part:
+    """One picture of a map: where its pixels lie, and what reads them."""
+
+    grid: Grid
+    reader: PixelReader
+
+
+@dataclass(frozen=True)
+class MapSource:
+    """One map.
+
+    name: short, from the file's. paths: what `open_maps` finds it by. fingerprint: changes when its files do.
+    parts: its pictures; where they overlap, the first counts.
+    """
+
+    name: str
+    paths: tuple[str, ...]
+    fingerprint: str
+    parts: tuple[Part, ...]
+
+    @cached_property
+    def gsd_m(self) -> float:
+        """Metres on the ground of a pixel's edge; of the finest picture."""
+        return min(part.grid.gsd_m for part in self.parts)
+
+    @cached_property
+    def bounds(self) -> Bounds:
+        """Box in degrees around the map."""
+        if len(self.parts) == 1:
+            return self.parts[0].grid.bounds
+        south, west, north, east = self._boxes.T
+        low, high = float(west.min()), float(east.max())
+        low, high = (-180.0, 180.0) if high - low >= 360 else (float(wrapped(low)), float(wrapped(high)))
+        return Bounds(south=float(south.min()), west=low, north=float(north.max()), east=high)
+
+    @cached_property
+    def frame(self) -> LocalFrame:
+        """Metric frame around the centre of the bounds."""
+        box = self.bounds
+        east = box.east if box.east >= box.west else box.east + 360
+        return LocalFrame(latitude=(box.south + box.north) / 2, longitude=float(wrapped((box.west + east) / 2)))
+
+    @cached_property
+    def grids(self) -> tuple[Grid, ...]:
+        """The areas to cut into views: the picture itself, or a grid around each group of pictures that touch."""
+        if len(self.parts) == 1:
+            return (self.parts[0].grid,)
+        low, high = self._boxes[:, :2], self._boxes[:, 2:]
+        few = 3 * max(part.grid.gsd_m for part in self.parts) / 111_000  # pixels, in degrees of latitude
+        gap = few * np.array([1.0, 1 / max(0.01, np.cos(np.radians(self.frame.latitude)))])
+        rows, columns = [], []
+        for index in range(len(self.parts)):
+            near = np.flatnonzero(((low <= high[index] + gap) & (high >= low[index] - gap)).all(axis=1))
+            rows.append(np.full(len(near), index))
+            columns.append(near)
+        pairs = np.concatenate(rows), np.concatenate(columns)
+        links = csr_array((np.ones(len(pairs[0])), pairs), shape=(len(self.parts), len(self.parts)))
+        _, labels = connected_components(links, directed=False)
+        groups = [np.flatnonzero(labels == label) for label in range(labels.max() + 1)]
+        return tuple(_common_grid([self.parts[index].grid for index in group]) for group in groups)
+
+    @cached_property
+    def _boxes(self) -> FloatArray:
+        """(parts, 4) south, west, north, east of each picture, in degrees that do not jump between pictures."""
+        first = float(self.parts[0].grid.centre.longitude)
+        boxes = []
+        for part in self.parts:
+            box = part.grid.bounds
+            width = (box.east - box.west) % 360.0 or (360.0 if box.east > box.west else 0.0)
+            west = float(wrapped(box.west + width / 2, first)) - width / 2
+            boxes.append((box.south, west, box.north, west + width))
+        return np.asarray(boxes)
+
+    def sample(self, *, latitude: ArrayLike, longitude: ArrayLike) -> Sample:
+        """The map's colours at (h, w) places in WGS 84 degrees, neighbours in the arrays being so on the ground.
+
+        Averaged where they lie further apart than the map's pixels, else interpolated. Only the window that is
+        needed is read. Several threads may call this.
+        """
+        lat, lon = np.asarray(latitude, dtype=np.float64), np.asarray(longitude, dtype=np.float64)
+
+        def locate(rows: NDArray[np.int64], columns: NDArray[np.int64]) -> Degrees:
+            chosen = np.ix_(rows, columns)
+            return Degrees(lat[chosen], lon[chosen])
+
+        return self.draw(locate, (lat.shape[0], lat.shape[1]))
+
+    def draw(self, locate: Locate, shape: tuple[int, int]) -> Sample:
+        """As `sample`, for places that can be computed: only a coarse mesh of them is asked for."""
+        if len(self.parts) == 1:
+            return warp(self.parts[0].grid, self.parts[0].reader, locate, shape)
+        rgb, valid = np.zeros((*shape, 3), np.uint8), np.zeros(shape, np.bool_)
+        for part in self._near(locate, shape):
+            more = warp(part.grid, part.reader, locate, shape)
+            new = more.valid & ~valid
+            rgb[new] = more.rgb[new]
+            valid |= new
+            if valid.all():
+                break
+        return Sample(rgb, valid)
+
+    def _near(self, locate: Locate, shape: tuple[int, int]) -> Sequence[Part]:
+        """The pictures that may show some of the places."""
+        rows, columns = (np.unique(np.linspace(0, length - 1, 9).astype(np.int64)) for length in shape)
+        latitude, longitude = locate(rows, columns)
+        middle = self._boxes[:, [1, 3]].mean(axis=1)
+        around = wrapped(longitude.ravel()[:, None], middle[None, :])
+        slack = 0.1 * (np.ptp(latitude) + np.ptp(around, axis=0).min()) + 1e-6
+        south, west, north, east = self._boxes.T
+        touched = (south <= latitude.max() + slack) & (north >= latitude.min() - slack)
+        touched &= (west <= around.max(axis=0) + slack) & (east >= around.min(axis=0) - slack)
+        return [self.parts[index] for index in np.flatnonzero(touched)]
+
+
+def _common_grid(grids: Sequence[Grid]) -> Grid:
+    """One grid, north up, around others: in their own plane if they share one, else in metres."""
+    if len(grids) == 1:
+        return grids[0]
+    first = grids[0]
+    plane: Plane = first.plane
+    if all(grid.plane is first.plane for grid in grids):
+        corners = [apply_affine(grid.affine, *corner) for grid in grids for corner in _corners(grid)]
+        pixel = min(abs(grid.affine.a) + abs(grid.affine.b) for grid in grids)
+    else:
+        plane = LocalFrame(latitude=float(first.centre.latitude), longitude=float(first.centre.longitude))
+        places = [grid.to_degrees(*corner) for grid in grids for corner in _corners(grid)]
+        spots = [plane.to_metres(latitude=place.latitude, longitude=place.longitude) for place in places]
+        corners = [Point(*spot) for spot in spots]
+        pixel = min(grid.gsd_m for grid in grids)
+    west, south = np.min(corners, axis=0)
+    east, north = np.max(corners, axis=0)
+    affine = Affine(pixel, 0.0, float(west), 0.0, -pixel, float(north))
+    return Grid(plane, affine, max(1, round((east - west) / pixel)), max(1, round((north - south) / pixel)))
+
+
+def _corners(grid: Grid) -> list[tuple[int, int]]:
+    return [(0, 0), (grid.width, 0), (0, grid.height), (grid.width, grid.height)]

@@ -1,0 +1,129 @@
+"""Pictures, north up, whose places are listed in a CSV table."""
+
+import csv
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+from rasterio.transform import Affine
+
+from skypart.errors import SkyPartError
+from skypart.maps.fingerprint import combined, file_digest
+from skypart.maps.georeference import check_grid, plane_of
+from skypart.maps.grid import Grid, Plane, crs_plane
+from skypart.maps.local_frame import LocalFrame
+from skypart.maps.map_source import MapSource, Part
+from skypart.maps.rasters import RasterPixels, check_whole, driver_of, opened
+from skypart.worlds.rasters import indexed_file
+
+COLUMNS = (
+    "file and one of: latitude, longitude of the centre + metres across or gsd; north, west, south, east; "
+    "lat_nw, lon_nw + gsd; epsg, x_ul, y_ul + gsd"
+)
+_ALIASES = {
+    "lat": "latitude",
+    "lon": "longitude",
+    "lng": "longitude",
+    "gsd_m": "gsd",
+    "meters": "metres",
+    "lat_nw": "north",
+    "lon_nw": "west",
+    "lat_se": "south",
+    "lon_se": "east",
+    "image": "file",
+    "path": "file",
+}
+
+
+def csv_source(path: Path) -> MapSource:
+    """One map of all pictures of a table; where they overlap, the one listed first counts."""
+    parts, digests = [], [file_digest(path)]
+    for number, line in _lines(path):
+        where = f"{path}, line {number}"
+        file = indexed_file(path.parent, line["file"])
+        if not file.is_file():
+            raise SkyPartError(f"{where}: there is no picture {file}; name it relative to the table's folder")
+        driver = driver_of(file)
+        if driver is None:
+            raise SkyPartError(f"{file}: is no JPEG, PNG, WebP, TIFF or JPEG 2000 picture; convert it")
+        check_whole(file, driver)
+        with opened(str(file), driver) as raster:
+            width, height = raster.width, raster.height
+        grid = _grid(line, width, height, where)
+        check_grid(grid, where)
+        parts.append(Part(grid, RasterPixels(str(file), driver)))
+        digests.append(file_digest(file))
+    if not parts:
+        raise SkyPartError(f"{path}: lists no pictures; a line needs {COLUMNS}")
+    return MapSource(path.stem, (str(path),), combined(digests), tuple(parts))
+
+
+def _lines(path: Path) -> list[tuple[int, dict[str, str]]]:
+    """Line numbers and values by column name, empty ones left out."""
+    try:
+        with path.open(newline="", encoding="utf-8-sig") as file:
+            table = csv.DictReader(file)
+            names = {name: _ALIASES.get(name.strip().lower(), name.strip().lower()) for name in table.fieldnames or ()}
+            lines = [
+                (table.line_num, {names[key]: value.strip() for key, value in line.items() if key in names and value})
+                for line in table
+            ]
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        raise SkyPartError(f"{path}: cannot be read as a table ({error}); save it as CSV in UTF-8") from error
+    for number, line in lines:
+        if "file" not in line:
+            raise SkyPartError(f"{path}, line {number}: names no file; a line needs {COLUMNS}")
+    return lines
+
+
+def _grid(line: Mapping[str, str], width: int, height: int, where: str) -> Grid:
+    """Where a picture of width x height pixels lies, by whichever columns its line has."""
+    values = {key: _number(text, key, where) for key, text in line.items() if key in _NUMBERS}
+    pixel = values.get("gsd", values["metres"] / width if "metres" in values else None)
+    plane: Plane
+    if {"north", "west", "south", "east"} <= values.keys():
+        east = values["east"] + (360.0 if values["east"] < values["west"] else 0.0)
+        across, down = (east - values["west"]) / width, (values["north"] - values["south"]) / height
+        if across <= 0 or down <= 0:
+            raise SkyPartError(f"{where}: its corners span no area; north must be above south")
+        return Grid(crs_plane("EPSG:4326"), _north_up(values["west"], values["north"], across, down), width, height)
+    if pixel is None or pixel <= 0:
+        raise SkyPartError(f"{where}: does not say how large the picture is; a line needs {COLUMNS}")
+    if {"latitude", "longitude"} <= values.keys():
+        plane = _frame(values["latitude"], values["longitude"], where)
+        return Grid(plane, _north_up(-pixel * width / 2, pixel * height / 2, pixel, pixel), width, height)
+    if {"north", "west"} <= values.keys():
+        return Grid(_frame(values["north"], values["west"], where), _north_up(0.0, 0.0, pixel, pixel), width, height)
+    if {"epsg", "x_ul", "y_ul"} <= values.keys():
+        plane = plane_of(f"EPSG:{values['epsg']:.0f}", where)
+        unit = plane.crs.axis_info[0].unit_conversion_factor if plane.crs.is_projected else 1.0
+        affine = _north_up(values["x_ul"], values["y_ul"], pixel / unit, pixel / unit)
+        return Grid(plane, affine, width, height)
+    raise SkyPartError(f"{where}: does not say where the picture lies; a line needs {COLUMNS}")
+
+
+_NUMBERS = frozenset(
+    ("latitude", "longitude", "metres", "gsd", "north", "west", "south", "east", "epsg", "x_ul", "y_ul")
+)
+
+
+def _north_up(left: float, top: float, across: float, down: float) -> Affine:
+    return Affine(across, 0.0, left, 0.0, -down, top)
+
+
+def _frame(latitude: float, longitude: float, where: str) -> LocalFrame:
+    if abs(latitude) > 90 or abs(longitude) > 360:
+        raise SkyPartError(
+            f"{where}: latitude {latitude:g}, longitude {longitude:g} is no place on Earth; give degrees"
+        )
+    return LocalFrame(latitude=latitude, longitude=longitude)
+
+
+def _number(text: str, key: str, where: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = float("nan")
+    if not np.isfinite(value):
+        raise SkyPartError(f"{where}: {key} is {text!r}, not a number; correct it")
+    return value
