@@ -192,6 +192,20 @@ def data_check(
     raise typer.Exit(0 if report.ok else 1)
 
 
+@data_app.command("fetch")
+def data_fetch(
+    name: Annotated[str | None, typer.Argument(help="Name of a set, or all; without one, they are listed.")] = None,
+    out: Annotated[Path, typer.Option("-o", "--output", help="The set gets its own folder in it.")] = Path("data"),
+) -> None:
+    """Get the public data the default model was trained on from its sources; stop and start again at will."""
+    from skypart.datasets.fetch import fetch, print_sets
+
+    if name is None:
+        print_sets()
+    else:
+        fetch(name, out, typer.echo)
+
+
 @data_app.command("split-sues")
 def data_split_sues(
     raw: Annotated[Path, typer.Argument(help="Raw SUES-200: drone_view_512/ and satellite-view/.")],

@@ -1,0 +1,190 @@
+"""Whole sets from a server to a folder that worlds are rendered from."""
+
+import io
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from PIL import Image
+
+from skypart.cli import main
+from skypart.datasets.fetch import SETS, fetch
+from skypart.datasets.fetch.github import Snapshot
+from skypart.datasets.fetch.gridding import Grid
+from skypart.datasets.fetch.parts import EptMap, Mosaics, Places, PotreeMap
+from skypart.datasets.fetch.pictures import Mosaic
+from skypart.datasets.fetch.reference import compare, hashes, likeness
+from skypart.datasets.fetch.run import fetch_set
+from skypart.datasets.fetch.sets import DataSet
+from skypart.errors import SkyPartError
+from skypart.worlds.rasters import FOOT_US, find_sources
+from tests.datasets.fetch.fake_clouds import ept, potree
+from tests.datasets.fetch.fake_github import HASTY, FakeGitHub, parts_left
+from tests.datasets.fetch.test_pictures import place, smooth
+
+CLOUD = Snapshot("student/final", "c1", "potree/pointclouds/index")
+LOW = (5_100_000.0, 3_480_000.0, 500.0)
+
+
+def hilly() -> tuple[NDArray[np.float64], NDArray[np.uint8]]:
+    """Points over 300 x 300 feet: a slope with a block on it; colours tell where they lie."""
+    rng = np.random.default_rng(1)
+    x, y = rng.uniform(0, 299, (2, 12_000))
+    z = 20 + 0.1 * x + 30 * ((np.abs(x - 200) < 20) & (np.abs(y - 80) < 20))
+    rgb = np.stack([x * 0.8, y * 0.8, np.full_like(x, 90)], axis=1).astype(np.uint8)
+    return np.column_stack([x, y, z]) + LOW, rgb
+
+
+def below(folder: str, files: dict[str, bytes]) -> dict[str, bytes]:
+    return {f"{folder}/{path}": content for path, content in files.items()}
+
+
+@pytest.fixture
+def lidar(github: FakeGitHub) -> DataSet:
+    """A set of two maps from one Potree cloud, the second a crop, offered by the server."""
+    xyz, rgb = hilly()
+    github.repositories["student/final@c1"] = below(CLOUD.folder, potree(xyz, rgb, LOW, 300.0, leaf=200)) | {
+        "README.md": b"unwanted"
+    }
+    facts = (("origin_lower_left_ft_ky_single_zone", LOW[:2]),)
+    whole = PotreeMap(CLOUD, "whole", Grid(LOW[:2], FOOT_US, 0.75, 120, 120, 0.0, LOW[2]), facts)
+    corner = (LOW[0] + 150, LOW[1] + 30)
+    crop = PotreeMap(
+        CLOUD,
+        "crop",
+        Grid(corner, FOOT_US, 0.75, 40, 40, 0.0, LOW[2]),
+        (("origin_lower_left_ft_ky_single_zone", corner),),
+    )
+    return DataSet("lidar", "lidar_folder", "two hills", "CC0", "By nobody.", "Rasterised.", 1, (whole, crop))
+
+
+def reference(dataset: DataSet, github: FakeGitHub, folder: Path) -> dict[str, Any]:
+    """What a first fetch gives, for the others to be held against; a set that nobody knows cannot be compared."""
+    nothing: dict[str, Any] = {"sha256": {}, "likeness": {}}
+    made = fetch_set(dataset, folder, nothing, print, github.hosts, HASTY)
+    github.requests.clear()
+    return {"sha256": hashes(made), "likeness": likeness(made)}
+
+
+def test_a_set_from_the_server_to_a_world(github: FakeGitHub, lidar: DataSet, tmp_path: Path) -> None:
+    told: list[str] = []
+    expected = reference(lidar, github, tmp_path / "first")
+    made = fetch_set(lidar, tmp_path / "out", expected, told.append, github.hosts, HASTY)
+    assert made == tmp_path / "out" / "lidar_folder"
+    assert [path.name for path in (tmp_path / "out").iterdir()] == ["lidar_folder"], "no sources are left"
+    assert "licence: CC0. By nobody." in told[0] and "all 6 files are byte for byte" in told[-1]
+    assert "CC0" in (made / "LICENSE").read_text()
+    provenance = (made / "PROVENANCE.txt").read_text()
+    assert CLOUD.address in provenance and "byte for byte" in provenance
+    assert len(github.files_asked_for) == len(set(github.files_asked_for)), "the crop needs nothing new"
+    worlds = {source.name: source.load() for source in find_sources(made)}
+    assert set(worlds) == {"whole", "crop"}
+    block = worlds["whole"].satellite.rgb[int(120 - 80 * FOOT_US / 0.75), int(200 * FOOT_US / 0.75)]
+    np.testing.assert_allclose(block, (160, 64, 90), atol=6)
+    asked = len(github.requests)
+    fetch_set(lidar, tmp_path / "out", expected, told.append, github.hosts, HASTY)
+    assert "already there" in told[-1] and len(github.requests) == asked
+
+
+def test_a_crop_takes_only_the_nodes_it_needs(github: FakeGitHub, lidar: DataSet, tmp_path: Path) -> None:
+    crop = DataSet(**{**vars(lidar), "parts": lidar.parts[1:]})
+    reference(lidar, github, tmp_path / "all")
+    fetch_set(crop, tmp_path / "out", {"sha256": {}, "likeness": {}}, print, github.hosts, HASTY)
+    nodes = sum(path.endswith(".bin") for path in github.repositories["student/final@c1"])
+    assert 5 < len(github.files_asked_for) < 0.6 * nodes
+    part, whole = (tmp_path / out / "lidar_folder" / "crop_dsm.png" for out in ("out", "all"))
+    assert part.read_bytes() == whole.read_bytes()
+
+
+def test_a_broken_off_fetch_goes_on(github: FakeGitHub, lidar: DataSet, tmp_path: Path) -> None:
+    expected = reference(lidar, github, tmp_path / "first")
+    files = github.repositories["student/final@c1"]
+    gone = [path for path in files if path.endswith(".bin")][len(files) // 2]
+    github.codes[gone] = [404]
+    with pytest.raises(SkyPartError, match="answers 404"):
+        fetch_set(lidar, tmp_path / "out", expected, print, github.hosts, HASTY)
+    assert not (tmp_path / "out" / "lidar_folder").exists(), "whole or not at all"
+    before = set(github.files_asked_for)
+    github.requests.clear()
+    github.breaks = 3
+    made = fetch_set(lidar, tmp_path / "out", expected, print, github.hosts, HASTY)
+    assert compare(made, expected).identical == 6
+    assert not any(path.startswith("/api/") for path, _ in github.requests), "the listing is kept"
+    again = set(github.files_asked_for) & before
+    assert len(again) < 0.5 * len(before), "what had arrived is not asked for again"
+    assert not parts_left(tmp_path)
+
+
+def test_altered_sources_and_other_ground_are_refused(github: FakeGitHub, lidar: DataSet, tmp_path: Path) -> None:
+    expected = reference(lidar, github, tmp_path / "first")
+    path = next(path for path in github.repositories["student/final@c1"] if path.endswith("r.bin"))
+    github.altered.add(f"/raw/student/final/c1/{path}")
+    with pytest.raises(SkyPartError, match="another size or checksum"):
+        fetch_set(lidar, tmp_path / "out", expected, print, github.hosts, HASTY)
+    github.altered.clear()
+    expected["likeness"]["whole"]["height"] = [each + 5 for each in expected["likeness"]["whole"]["height"]]
+    assert compare(tmp_path / "first" / "lidar_folder", expected).identical == 6, "bytes are proof enough"
+    expected["sha256"]["whole_dsm.png"] = "0" * 64
+    with pytest.raises(SkyPartError, match=r"shows other ground .* heights by 5\.0 m"):
+        fetch_set(lidar, tmp_path / "out", expected, print, github.hosts, HASTY)
+    assert not (tmp_path / "out" / "lidar_folder").exists()
+    expected["likeness"]["whole"]["height"] = [each - 4.5 for each in expected["likeness"]["whole"]["height"]]
+    told: list[str] = []
+    fetch_set(lidar, tmp_path / "out", expected, told.append, github.hosts, HASTY)
+    assert "5 of 6 files are byte for byte" in told[-1] and "heights by 0.50 m" in told[-1]
+
+
+def test_missing_points_are_noticed(github: FakeGitHub, lidar: DataSet, tmp_path: Path) -> None:
+    files = github.repositories["student/final@c1"]
+    del files[next(path for path in files if path.endswith(".bin"))]
+    with pytest.raises(SkyPartError, match=r"holds [\d,]+ of 12,000 points"):
+        fetch_set(lidar, tmp_path, {"sha256": {}, "likeness": {}}, print, github.hosts, HASTY)
+
+
+def test_the_other_kinds_of_sets(github: FakeGitHub, tmp_path: Path) -> None:
+    xyz, rgb = hilly()
+    github.repositories["PDAL/data@c2"] = below("entwine/binary", ept(xyz, rgb, LOW, False))
+    grid = Grid(LOW[:2], 0.3048, 1.0, 90, 90, 0.0)
+    facts = (("origin_ll_m", tuple(each * 0.3048 for each in LOW[:2])), ("crs", "Oregon Lambert"))
+    tiled = EptMap(Snapshot("PDAL/data", "c2", "entwine/binary"), "autzen", grid, facts)
+    tifs = [place(tmp_path / "tifs" / f"bishop_{year}_1.tif", year) for year in (2016, 2018)]
+    github.repositories["trees/data@c3"] = {f"images/{tif.name}": tif.read_bytes() for tif in tifs}
+    mosaic = Mosaic("kampala_0", 1238448, 1046528, 2, 1)
+    tiles = {}
+    for x, y in mosaic.tiles:
+        picture = io.BytesIO()
+        Image.fromarray(smooth(x % 100, 256)).save(picture, "PNG")
+        tiles[f"data/2/OAM-{x}-{y}-21.png"] = picture.getvalue()
+    github.repositories["hotosm/utilities@c4"] = tiles | {"data/2/OAM-1-1-21.png": b"unwanted"}
+    for name, part in (
+        ("ept", tiled),
+        ("places", Places(Snapshot("trees/data", "c3", "images"), 2)),
+        ("mosaics", Mosaics(Snapshot("hotosm/utilities", "c4", "data"), (mosaic,))),
+    ):
+        dataset = DataSet(name, name, "w", "l", "t", "c", 1, (part,))
+        made = fetch_set(dataset, tmp_path, {"sha256": {}, "likeness": {}}, print, github.hosts, HASTY)
+        assert all(source.load().satellite.rgb.any() for source in find_sources(made))
+    assert (tmp_path / "ept" / "meta.json").is_file()
+    assert not any("OAM-1-1" in path for path in github.files_asked_for)
+    fewer = DataSet("n", "n", "w", "l", "t", "c", 1, (Places(Snapshot("trees/data", "c3", "images"), 3),))
+    with pytest.raises(SkyPartError, match="2 instead of 3 pictures"):
+        fetch_set(fewer, tmp_path, {"sha256": {}, "likeness": {}}, print, github.hosts, HASTY)
+
+
+def test_mistakes_get_one_sentence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SkyPartError, match="no data set called 'moon'; choose one of naip-california"):
+        fetch("moon", tmp_path)
+    (tmp_path / "file").write_text("in the way")
+    with pytest.raises(SkyPartError, match=r"cannot write .*; choose another place"):
+        fetch("autzen", tmp_path / "file")
+    monkeypatch.setenv("COLUMNS", "200")
+    monkeypatch.setattr(sys, "argv", ["skypart", "data", "fetch"])
+    with pytest.raises(SystemExit):
+        main()
+    shown = capsys.readouterr().out
+    assert all(name in shown for name in SETS) and "CC-BY 4.0" in shown

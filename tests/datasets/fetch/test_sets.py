@@ -1,0 +1,66 @@
+"""The real sets' facts against the developers' copy, where there is one; the sources themselves need a network."""
+
+import csv
+import json
+from pathlib import Path
+
+import pytest
+
+from skypart.datasets.fetch.gridding import meta_text
+from skypart.datasets.fetch.parts import EptMap, Mosaics, PotreeMap
+from skypart.datasets.fetch.pictures import write_index
+from skypart.datasets.fetch.reference import compare, distance, hashes, likeness, pinned
+from skypart.datasets.fetch.sets import SETS
+from skypart.errors import SkyPartError
+
+MAPS = [(each.folder, part) for each in SETS.values() for part in each.parts if isinstance(part, PotreeMap | EptMap)]
+
+
+def test_every_set_is_pinned_whole() -> None:
+    for dataset in SETS.values():
+        for part in dataset.parts:
+            assert len(part.snapshot.commit) == 40, "a commit, not a branch that moves"
+            assert part.snapshot.address.startswith("https://github.com/")
+        told = pinned(dataset.name)
+        assert all(len(digest) == 64 for digest in told["sha256"].values())
+        stems = {part.stem for part in dataset.parts if isinstance(part, PotreeMap | EptMap)}
+        assert stems <= set(told["likeness"])
+
+
+@pytest.mark.parametrize(("folder", "part"), MAPS, ids=[part.stem for _, part in MAPS])
+def test_grids_are_those_of_the_developers_copy(folder: str, part: PotreeMap | EptMap, shared: Path) -> None:
+    name = "meta.json" if isinstance(part, EptMap) else f"{part.stem}_meta.json"
+    text = (shared / "data" / folder / name).read_text()
+    grid, told = part.grid, json.loads(text)
+    assert meta_text(grid, dict(part.facts)) == text
+    origin = told.get("origin_ll_m") or told["origin_lower_left_ft_ky_single_zone"]
+    scale = grid.unit_m if "origin_ll_m" in told else 1.0
+    assert (grid.low[0] * scale, grid.low[1] * scale) == pytest.approx(tuple(origin), rel=1e-12)
+
+
+def test_corners_of_mosaics_are_those_of_the_developers_copy(shared: Path, tmp_path: Path) -> None:
+    (part,) = SETS["oam-mosaics"].parts
+    assert isinstance(part, Mosaics)
+    write_index(tmp_path / "index.csv", [mosaic.facts() for mosaic in part.mosaics])
+    copy = shared / "data" / SETS["oam-mosaics"].folder / "index.csv"
+    assert (tmp_path / "index.csv").read_bytes() == copy.read_bytes()
+    with copy.open(newline="") as lines:
+        assert len(list(csv.DictReader(lines))) == 10
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", SETS)
+def test_the_reference_is_of_the_developers_copy(name: str, shared: Path) -> None:
+    folder = shared / "data" / SETS[name].folder
+    expected = pinned(name)
+    assert hashes(folder) == expected["sha256"]
+    comparison = compare(folder, expected)
+    assert comparison.identical == comparison.total
+    colour, height = distance(likeness(folder), expected["likeness"], folder)
+    assert colour < 0.2 and height < 0.1
+
+
+def test_a_copy_with_a_hole_is_not_complete(tmp_path: Path) -> None:
+    (tmp_path / "meta.json").write_text("{}")
+    with pytest.raises(SkyPartError, match=r"autzen_dsm\.png is missing; delete the folder"):
+        compare(tmp_path, pinned("autzen"))
