@@ -4,14 +4,19 @@ import csv
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from skypart.datasets.fetch.gridding import meta_text
 from skypart.datasets.fetch.parts import EptMap, Mosaics, PotreeMap
 from skypart.datasets.fetch.pictures import write_index
 from skypart.datasets.fetch.reference import compare, distance, hashes, likeness, pinned
+from skypart.datasets.fetch.run import fetch_set
 from skypart.datasets.fetch.sets import SETS
 from skypart.errors import SkyPartError
+from skypart.images.decode import open_image, read_rgb
+from tests.datasets.fetch.fake_clouds import ept
+from tests.datasets.fetch.fake_github import HASTY, FakeGitHub
 
 MAPS = [(each.folder, part) for each in SETS.values() for part in each.parts if isinstance(part, PotreeMap | EptMap)]
 
@@ -64,3 +69,32 @@ def test_a_copy_with_a_hole_is_not_complete(tmp_path: Path) -> None:
     (tmp_path / "meta.json").write_text("{}")
     with pytest.raises(SkyPartError, match=r"autzen_dsm\.png is missing; delete the folder"):
         compare(tmp_path, pinned("autzen"))
+
+
+@pytest.mark.slow
+def test_the_whole_way_of_a_real_set_with_a_cloud_made_from_the_copy(
+    github: FakeGitHub, shared: Path, tmp_path: Path
+) -> None:
+    """A point in every other cell, at feet and heights worked out here: the maps made of them show the same ground."""
+    dataset = SETS["autzen"]
+    copy = shared / "data" / dataset.folder
+    rgb = read_rgb(copy / "autzen_ortho.jpg")
+    with open_image(copy / "autzen_dsm.png") as surface:
+        steps = np.asarray(surface)
+    row, column = np.nonzero(steps * (np.indices(steps.shape).sum(axis=0) % 2))
+    metres = [193724.11039 + (column + 0.5) * 0.5, 258739.27932 + (2837 - row - 0.5) * 0.5]
+    heights = 123.0 + (steps[row, column].astype(float) - 1) * 0.1
+    xyz = np.column_stack([*metres, heights]) / 0.3048
+    (part,) = dataset.parts
+    files = ept(xyz, rgb[row, column], (637291.0, 851210.0, 511.0), False)
+    snapshot = part.snapshot
+    github.repositories[f"{snapshot.repository}@{snapshot.commit}"] = {
+        f"{snapshot.folder}/{path}": content for path, content in files.items()
+    }
+    made = fetch_set(dataset, tmp_path, pinned("autzen"), print, github.hosts, HASTY)
+    comparison = compare(made, pinned("autzen"))
+    assert (comparison.identical, comparison.total) == (1, 3), "the meta file is the same to the byte"
+    assert comparison.colour < 1.5 and comparison.height < 0.3, comparison
+    with open_image(made / "autzen_dsm.png") as surface:
+        same = np.abs(np.asarray(surface)[row, column].astype(int) - steps[row, column]) <= 1
+    assert same.mean() > 0.999
