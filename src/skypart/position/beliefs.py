@@ -18,7 +18,8 @@ class Beliefs:
     """n beliefs: weight (n,) in logarithms, mean (n, 4) of (x, y, vx, vy), covariance (n, 4, 4).
 
     parent (n,): index into the beliefs of the step before, NONE for one born now. sighting (n,): index of the
-    sighting that supports it at this step, or NONE. misses (n,): sightings in a row that spoke against it.
+    sighting that supports it at this step, or NONE. misses (n,): fixes in a row that spoke against it; of fixes close
+    in time, which err alike, each counts for a part.
     """
 
     weight: Floats
@@ -26,7 +27,7 @@ class Beliefs:
     covariance: Floats
     parent: Ints
     sighting: Ints
-    misses: Ints
+    misses: Floats
 
     def __len__(self) -> int:
         """How many."""
@@ -47,7 +48,7 @@ class Beliefs:
 def no_beliefs() -> Beliefs:
     """None at all."""
     numbers = np.zeros(0, dtype=np.int64)
-    return Beliefs(np.zeros(0), np.zeros((0, 4)), np.zeros((0, 4, 4)), numbers, numbers, numbers)
+    return Beliefs(np.zeros(0), np.zeros((0, 4)), np.zeros((0, 4, 4)), numbers, numbers, np.zeros(0))
 
 
 def joined(groups: list[Beliefs]) -> Beliefs:
@@ -99,7 +100,7 @@ def updated(beliefs: Beliefs, sighting: Sighting, number: int, motion: Motion) -
         mean=motion.limited(mean),
         covariance=covariance,
         sighting=np.full(count, number),
-        misses=np.zeros(count, dtype=np.int64),
+        misses=np.zeros(count),
     )
 
 
@@ -112,7 +113,7 @@ def born(sighting: Sighting, number: int, weight: float, motion: Motion) -> Beli
         np.diag([sighting.variance, sighting.variance, speed, speed])[None],
         np.array([NONE]),
         np.array([number]),
-        np.zeros(1, dtype=np.int64),
+        np.zeros(1),
     )
 
 

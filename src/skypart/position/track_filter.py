@@ -66,11 +66,15 @@ class TrackFilter:
         searched_m2: area that the photo was searched in, if not the whole map.
         """
         before, after = self._beliefs, self._predict(time_s)
-        sightings = sightings_of(fix, self.frame, self._fresh(time_s), self.options.doubtful)
+        fresh = self._fresh(time_s)
+        sightings = sightings_of(fix, self.frame, fresh, self.options.doubtful)
         if sightings:
             if fix is not None and fix.found:
-                after = replace(after, misses=after.misses + 1)
+                after = replace(after, misses=after.misses + fresh)
             seconds = time_s - self._time if self._time is not None else 0.0
+            leak = math.log(fresh) - _CAP * max(self.options.recover_after - 1, 0.5)
+            total = float(np.logaddexp.reduce([self._unknown, *after.weight]))
+            self._unknown = float(np.logaddexp(self._unknown, total + leak))
             after = self._weigh(before, after, sightings, seconds, searched_m2 or self.options.area_km2 * 1e6)
             self._heard = time_s
         self._time = time_s
@@ -109,9 +113,6 @@ class TrackFilter:
         self, before: Beliefs, after: Beliefs, sightings: tuple[Sighting, ...], seconds: float, area_m2: float
     ) -> Beliefs:
         """Every track without and with each sighting, and tracks that begin at one."""
-        leak = -_CAP * max(self.options.recover_after - 1, 0.5)
-        total = float(np.logaddexp.reduce([self._unknown, *after.weight]))
-        self._unknown = float(np.logaddexp(self._unknown, total + leak))
         groups = [after]
         for number, sighting in enumerate(sightings):
             odds = math.log(area_m2) + density(after, sighting)
