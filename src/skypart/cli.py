@@ -217,6 +217,121 @@ def data_split_sues(
     typer.echo(f"{split_sues(raw, out):,} links under {out}")
 
 
+@app.command()
+def index(
+    maps: Annotated[list[str], typer.Argument(help="GeoTIFF, picture with world file, tile folder or archive, CSV.")],
+    output: Annotated[Path, typer.Option("-o", "--output", help="Index folder to make or add to.")],
+    model: Annotated[str, typer.Option(help="Model name or file.")] = "default",
+    sizes: Annotated[str, typer.Option(help="Edges of the views in metres, with commas.")] = "",
+    overlap: Annotated[float | None, typer.Option(help="Share that neighbouring views have in common.")] = None,
+    rotations: Annotated[int | None, typer.Option(help="Directions each view is embedded in.")] = None,
+    size: Annotated[int | None, typer.Option(help="Model input in pixels.")] = None,
+    network: Annotated[bool, typer.Option(help="Allow maps on the network.")] = False,
+    device: Annotated[str, typer.Option(help="cpu or cuda.")] = "cpu",
+) -> None:
+    """Cut maps into views, embed them, and keep them as an index; stopped work goes on where it was."""
+    from skypart.maps.build import build_index
+    from skypart.maps.index import view_options
+    from skypart.model.embedder import load
+
+    options = view_options(sizes, overlap, rotations)
+    added = build_index(maps, output, load(model, device, size), model, options, network)
+    for name, views in added.items():
+        typer.echo(f"indexed {name}: {views} views")
+    if not added:
+        typer.echo(f"{output} holds these maps already")
+
+
+@app.command()
+def locate(
+    index: Annotated[Path, typer.Argument(help="An index made by `skypart index`.")],
+    photos: Annotated[list[Path], typer.Argument(help="Photos, or folders of photos.")],
+    near: Annotated[str, typer.Option(help="LAT,LON: search around this place only.")] = "",
+    radius: Annotated[float, typer.Option(help="Metres around --near.")] = 1000.0,
+    heading: Annotated[float | None, typer.Option(help="Compass degrees that are up in the photos.")] = None,
+    altitude: Annotated[float | None, typer.Option(help="Metres above the ground.")] = None,
+    tilt: Annotated[float | None, typer.Option(help="Degrees below the horizon; 90 is straight down.")] = None,
+    fov: Annotated[float | None, typer.Option(help="Field of view across the photo, degrees.")] = None,
+    format: Annotated[str, typer.Option(help="table, json, geojson, csv, kml or gpx.")] = "table",
+    output: Annotated[Path | None, typer.Option("-o", "--output", help="File to write instead of the screen.")] = None,
+    model: Annotated[str, typer.Option(help="Model name or file, if it was moved since indexing.")] = "",
+    device: Annotated[str, typer.Option(help="cpu or cuda.")] = "cpu",
+) -> None:
+    """Say where photos were taken, with a 95 % error radius, or why not (exit code 3 if any has no fix)."""
+    from skypart.atomic import write_text
+    from skypart.bridge.formats import write_fixes
+    from skypart.position.fix import Hints
+    from skypart.position.photos import NO_FIX, locate_photos, open_locator, read_prior
+
+    write_fixes([], format)
+    hints = Hints(heading_deg=heading, altitude_m=altitude, tilt_deg=tilt, fov_deg=fov)
+    prior = read_prior(near, radius)
+    fixes = locate_photos(open_locator(index, model, device), photos, prior, hints)
+    text = write_fixes(fixes, format)
+    if output is None:
+        typer.echo(text)
+    else:
+        write_text(output, text)
+    if not all(fix.found for fix in fixes):
+        raise typer.Exit(NO_FIX)
+
+
+@app.command()
+def calibrate(
+    index: Annotated[Path, typer.Argument(help="An index made by `skypart index`.")],
+    labelled: Annotated[Path, typer.Argument(help="CSV of photos with latitude and longitude, or a folder with one.")],
+    outside: Annotated[list[Path] | None, typer.Option(help="Photos from outside the map; may be repeated.")] = None,
+    output: Annotated[Path, typer.Option("-o", "--output", help="Picture of the diagrams.")] = Path("calibration.png"),
+    model: Annotated[str, typer.Option(help="Model name or file, if it was moved since indexing.")] = "",
+) -> None:
+    """Fit confidence and error radius on photos of known position and store them in the index."""
+    from skypart.position.calibrate import run_calibration
+    from skypart.position.photos import open_locator
+
+    typer.echo(run_calibration(open_locator(index, model), labelled, outside or [], output))
+
+
+@app.command()
+def track(
+    index: Annotated[Path, typer.Argument(help="An index made by `skypart index`.")],
+    flight: Annotated[Path, typer.Argument(help="Video, or folder of photos.")],
+    output: Annotated[Path, typer.Option("-o", "--output", help="Track to write: .gpx, .geojson, .csv or .kml.")],
+    rate: Annotated[float, typer.Option(help="Frames a second to take from a video.")] = 1.0,
+    interval: Annotated[float, typer.Option(help="Seconds between photos without a time.")] = 1.0,
+    max_speed: Annotated[float, typer.Option(help="Metres a second the drone can fly.")] = 25.0,
+    truth: Annotated[Path | None, typer.Option(help="CSV of true positions, to score the track.")] = None,
+    picture: Annotated[Path | None, typer.Option(help="Map picture of fixes and path.")] = None,
+    model: Annotated[str, typer.Option(help="Model name or file, if it was moved since indexing.")] = "",
+) -> None:
+    """Follow a flight: locate its frames and filter them into one path."""
+    from skypart.bridge.follow import follow
+    from skypart.position.photos import open_locator
+    from skypart.position.track_options import TrackOptions
+
+    options = TrackOptions(max_speed=max_speed)
+    typer.echo(follow(open_locator(index, model), flight, output, options, rate, interval, truth, picture))
+
+
+@app.command()
+def serve(
+    index: Annotated[Path, typer.Argument(help="An index made by `skypart index`.")],
+    host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(help="Port; 0 takes a free one.")] = 8000,
+    api_key: Annotated[str, typer.Option(envvar="SKYPART_API_KEY", help="Key that requests must carry.")] = "",
+    examples: Annotated[Path | None, typer.Option(help="Folder of photos to try on the page.")] = None,
+    browser: Annotated[bool, typer.Option(help="Open the page in a browser.")] = False,
+    model: Annotated[str, typer.Option(help="Model name or file, if it was moved since indexing.")] = "",
+) -> None:
+    """Answer photos over HTTP, with a page to try them on."""
+    from skypart.position.photos import open_locator
+    from skypart.serve.index_service import IndexService
+    from skypart.serve.options import ServeOptions
+    from skypart.serve.server import run_server
+
+    service = IndexService(open_locator(index, model), examples)
+    run_server(service, ServeOptions(host=host, port=port, api_key=api_key or None), open_browser=browser)
+
+
 @world_app.command("make")
 def world_make(
     out: Annotated[Path, typer.Argument(help="New folder of the data set.")],

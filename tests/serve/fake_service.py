@@ -21,6 +21,8 @@ LATITUDE, LONGITUDE = 48.137, 11.575
 METRES_A_DEGREE = 111_320.0
 PHOTO_M = 160.0
 GOOD_SCORE = 0.45
+DARK = 24.0
+"""Mean grey: between the two profiles' dark."""
 
 
 def paint_town(seed: int, cells: int = 800) -> RgbImage:
@@ -86,7 +88,7 @@ class FakeService:
         y = (LATITUDE - np.asarray(latitude)) * METRES_A_DEGREE / self.gsd
         return x.astype(np.float32), y.astype(np.float32)
 
-    def photo(self, x: float, y: float, size: int = 480) -> RgbImage:
+    def photo(self, x: float, y: float, size: int = 320) -> RgbImage:
         """A photo taken above a pixel of the map."""
         half = PHOTO_M / self.gsd / 2
         crop = self.town[round(y - half) : round(y + half), round(x - half) : round(x + half)]
@@ -98,6 +100,8 @@ class FakeService:
         time.sleep(self.delay)
         if image.std() < 1.5:
             return Fix(photo=name, reason="the photo shows nothing: it has one colour", calibrated=True)
+        if image.mean() < DARK:
+            return Fix(photo=name, reason="the photo is too dark to show anything", calibrated=True)
         edge = round(PHOTO_M / self.gsd / self._shrink)
         grey = cv2.cvtColor(cv2.resize(image, (edge, edge), interpolation=cv2.INTER_AREA), cv2.COLOR_RGB2GRAY)
         scores = cv2.matchTemplate(self._small, grey, cv2.TM_CCOEFF_NORMED)

@@ -11,7 +11,7 @@ from skypart.losses.uapa import Direction
 class LossConfig:
     """The paper's objective; docs/losses.md has the equations. A term counts if it and its group are on."""
 
-    align: bool = True  # the group of circle, proxy_anchor, info_nce, patch_nce, uapa
+    align: bool = True  # the group of circle, proxy_anchor, info_nce, branches, patch_nce, uapa
     part: bool = True  # the group of mar, diversity
     distill: bool = True  # the group of teacher, ema
     alt: bool = True  # the group of the altitude regression
@@ -31,6 +31,9 @@ class LossConfig:
     info_nce_temperature: float = 0.07  # at the start; learned
     info_nce_smoothing: float = 0.1  # label smoothing
     info_nce_max_scale: float = 100.0  # the inverse temperature never exceeds this
+
+    branches: bool = False  # InfoNCE on each branch that enters the embedding, not only on their sum
+    branches_weight: float = 1.0
 
     patch_nce: bool = True
     patch_nce_weight: float = 1.0
@@ -67,6 +70,8 @@ class LossConfig:
                 raise SkyPartError(f"{field.name} is {value}; it must be above 0 (switch a term off by its name)")
         if not 0 <= self.info_nce_smoothing < 1:
             raise SkyPartError(f"info_nce_smoothing is {self.info_nce_smoothing}; choose one in [0, 1)")
+        if self.branches and not self.info_nce:
+            raise SkyPartError("branches uses info_nce's temperature; set info_nce = true or branches = false")
         if self.uapa_direction not in get_args(Direction):
             raise SkyPartError(f"unknown uapa_direction {self.uapa_direction!r}; choose reverse or forward")
         if self.align and self.uapa and not self.proxy_anchor:

@@ -34,6 +34,7 @@ class LossBatch:
     assignment: Tensor | None = None  # (b, N, K)
     masked: Tensor | None = None  # (b, N) bool
     masked_descriptors: Tensor | None = None  # (b, K, C) aggregated from the visible tokens only
+    branches: Tensor | None = None  # (B, branches, D) unit rows
     patch_tokens: Tensor | None = None  # (B, n, C) patches drawn for patch NCE
     patch_prototype: Tensor | None = None  # (B, n) int64
     prototypes: Tensor | None = None  # (K, C)
@@ -137,6 +138,9 @@ class GeoPartLoss(nn.Module):
             found["proxy_anchor"] = self.proxy_anchor(batch.embedding, batch.location)
         if c.info_nce:
             found["info_nce"] = self.info_nce(batch.embedding, batch.location, batch.is_drone)
+        if c.branches and batch.branches is not None:
+            each = [self.info_nce(branch, batch.location, batch.is_drone) for branch in batch.branches.unbind(1)]
+            found["branches"] = torch.stack(each).mean()
         if c.patch_nce and batch.patch_tokens is not None:
             prototype = _needed(batch.patch_prototype, "patch_prototype", "patch_tokens")
             found["patch_nce"] = patch_nce_loss(

@@ -2,6 +2,7 @@
 
 from typing import NamedTuple, Protocol
 
+import cv2
 import numpy as np
 from numpy.typing import NDArray
 
@@ -37,3 +38,13 @@ class PixelReader(Protocol):
 
     def read(self, box: Box, step_x: float, step_y: float) -> Patch:
         """The pixels of at least `box`, each averaged over at most step_x x step_y (both >= 1) map pixels."""
+
+
+def shrunk(rgba: NDArray[np.uint8], height: int, width: int) -> NDArray[np.uint8]:
+    """A picture (h, w, 4) averaged to fewer pixels, the transparent ones without weight."""
+    alpha = rgba[..., 3:].astype(np.float32) / 255.0
+    heavy = np.concatenate([rgba[..., :3] * alpha, alpha], axis=2)
+    heavy = cv2.resize(heavy, (width, height), interpolation=cv2.INTER_AREA).reshape(height, width, 4)
+    heavy[..., :3] /= np.maximum(heavy[..., 3:], 1e-6)
+    heavy[..., 3] *= 255.0
+    return np.rint(heavy).astype(np.uint8)

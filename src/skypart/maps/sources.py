@@ -8,7 +8,7 @@ from skypart.errors import SkyPartError
 from skypart.maps.fingerprint import combined, file_digest
 from skypart.maps.georeference import raster_grid
 from skypart.maps.map_source import MapSource, Part
-from skypart.maps.overview import WithOverview
+from skypart.maps.overview import with_overview
 from skypart.maps.patch import Box
 from skypart.maps.pictures import csv_source
 from skypart.maps.rasters import RasterPixels, check_whole, driver_of, opened
@@ -25,8 +25,6 @@ READ = (
 _RASTER_SUFFIXES = frozenset({".tif", ".tiff", ".jp2"})
 _PICTURE_SUFFIXES = {".jpg": ".jgw", ".jpeg": ".jgw", ".png": ".pgw"}
 _REMOTE = re.compile(r"^(/vsi|[A-Za-z][A-Za-z0-9+.-]*://)")
-_LARGE = 16_000_000
-"""Pixels from which on a raster without overviews gets one in memory when it is looked at from afar."""
 
 
 def open_maps(paths: Sequence[str], *, network: bool = False) -> list[MapSource]:
@@ -73,9 +71,7 @@ def _raster_part(path: Path) -> tuple[Part, str]:
         place = f"{grid.affine[:6]} {grid.bounds}"
     pixels = RasterPixels(full, driver)
     digest = combined([file_digest(path), place])
-    if pixels.has_overviews or grid.width * grid.height < _LARGE:
-        return Part(grid, pixels), digest
-    return Part(grid, WithOverview(pixels, grid.width, grid.height)), digest
+    return Part(grid, pixels if pixels.has_overviews else with_overview(pixels, grid.width, grid.height)), digest
 
 
 def _remote_source(address: str) -> MapSource:

@@ -5,7 +5,6 @@ import math
 from functools import lru_cache
 from typing import Protocol
 
-import cv2
 import numpy as np
 from numpy.typing import NDArray
 from rasterio.transform import Affine
@@ -15,8 +14,8 @@ from skypart.images.decode import open_image
 from skypart.maps.grid import Grid, crs_plane
 from skypart.maps.map_source import Part
 from skypart.maps.mercator import HALF_WORLD
-from skypart.maps.overview import WithOverview
-from skypart.maps.patch import Box, Patch
+from skypart.maps.overview import with_overview
+from skypart.maps.patch import Box, Patch, shrunk
 
 COMPLETE = 0.98
 """A zoom is complete if so many of the tiles of the zoom above it have a part of theirs in it."""
@@ -49,9 +48,8 @@ def tile_part(store: TileStore) -> Part:
     north = HALF_WORLD - first_y * pixels.edge * resolution
     affine = Affine(resolution, 0.0, west, 0.0, -resolution, north)
     grid = Grid(crs_plane("EPSG:3857"), affine, count_x * pixels.edge, count_y * pixels.edge)
-    if zoom - min(levels) < 3:
-        return Part(grid, WithOverview(pixels, grid.width, grid.height))
-    return Part(grid, pixels)
+    has_overviews = zoom - min(levels) >= 3
+    return Part(grid, pixels if has_overviews else with_overview(pixels, grid.width, grid.height))
 
 
 def complete_levels(tiles: dict[int, NDArray[np.int64]]) -> dict[int, NDArray[np.int64]]:
@@ -125,7 +123,7 @@ class TilePixels:
                 f"{self._store.path}: tile {zoom}/{x}/{y} is {tile.shape[1]} x {tile.shape[0]} pixels, others "
                 f"{self.edge} x {self.edge}; make the tiles again in one size"
             )
-        return _shrunk(tile, self.edge >> shrink) if shrink else tile
+        return shrunk(tile, self.edge >> shrink, self.edge >> shrink) if shrink else tile
 
     def _decode(self, zoom: int, x: int, y: int) -> NDArray[np.uint8] | None:
         data = self._store.get(zoom, x, y)
@@ -138,14 +136,3 @@ class TilePixels:
             raise SkyPartError(
                 f"{self._store.path}: tile {zoom}/{x}/{y} is no picture or is cut short; copy or make the tiles again"
             ) from error
-
-
-def _shrunk(tile: NDArray[np.uint8], edge: int) -> NDArray[np.uint8]:
-    """RGBA averaged to a smaller edge, transparent pixels without weight."""
-    alpha = tile[..., 3:].astype(np.float32) / 255.0
-    heavy = cv2.resize(
-        np.concatenate([tile[..., :3] * alpha, alpha], axis=2), (edge, edge), interpolation=cv2.INTER_AREA
-    )
-    rgb = heavy.reshape(edge, edge, 4)[..., :3] / np.maximum(heavy.reshape(edge, edge, 4)[..., 3:], 1e-6)
-    shrunk: NDArray[np.float32] = np.concatenate([rgb, heavy.reshape(edge, edge, 4)[..., 3:] * 255.0], axis=2)
-    return np.rint(shrunk).astype(np.uint8)

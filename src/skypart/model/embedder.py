@@ -100,10 +100,8 @@ class Embedder:
             output: SkyPartOutput = self.model(torch.from_numpy(inputs).to(self.device))
         return output
 
-    def tokens(
-        self, inputs: NDArray[np.float32]
-    ) -> tuple[NDArray[np.float32], NDArray[np.float32], tuple[int, int]]:
-        """Embeddings (n, dim) of preprocessed inputs, with the backbone's patch tokens (n, patches, c) and their grid."""
+    def tokens(self, inputs: NDArray[np.float32]) -> tuple[NDArray[np.float32], NDArray[np.float32], tuple[int, int]]:
+        """Embeddings (n, dim) of preprocessed inputs, the backbone's patch tokens (n, patches, c) and their grid."""
         with torch.inference_mode():
             model = self.model
             cls, patches = model.tokens_from.finish(model.trunk(torch.from_numpy(inputs).to(self.device)), model.taps)

@@ -45,7 +45,7 @@ def parts_picture(image: RgbImage, seen: Explanation, title: str = "") -> Image.
     photo = Image.fromarray(image).resize((EDGE, EDGE), Image.Resampling.BICUBIC)
     canvas.paste(photo, (_MARGIN, head))
     overlay = part_overlay(image, seen)
-    _draw_graph(overlay, seen)
+    draw_graph(overlay, seen)
     canvas.paste(overlay, (EDGE + 2 * _MARGIN, head))
     draw = ImageDraw.Draw(canvas)
     draw.text((_MARGIN, 8), title or "photo", fill=(30, 30, 30), font=_font(16))
@@ -75,7 +75,7 @@ def _enlarge(grid: NDArray[np.float32], edge: int) -> NDArray[np.float32]:
     return enlarged
 
 
-def _draw_graph(overlay: Image.Image, seen: Explanation) -> None:
+def draw_graph(overlay: Image.Image, seen: Explanation) -> None:
     """Centroids of active prototypes, as discs that grow with salience and share, joined by the graph's edges."""
     draw = ImageDraw.Draw(overlay, "RGBA")
     share = seen.assignment.mean(axis=(0, 1))

@@ -52,8 +52,8 @@ class Fix:
     """The answer for one photo.
 
     latitude, longitude: of the ground at the centre of the image, WGS 84 degrees; None without a fix.
-    radius_m: the true position lies within it with 95 % probability. confidence: probability, 0..1, that the fix is
-    right (within its radius). reason: why there is no fix, empty with one. refined: whether patch tokens of photo and
+    radius_m: the true position lies within it with 95 % probability. confidence: probability, 0..1, that the true
+    position lies within 50 m. reason: why there is no fix, empty with one. refined: whether patch tokens of photo and
     map were matched. calibrated: False where radius and confidence are the conservative default.
     heading_deg: compass direction that is up in the photo; ground_m: metres of ground across the photo; both None
     unless refined. drone_latitude, drone_longitude: of the camera, None unless tilt and altitude are known.

@@ -33,7 +33,7 @@ class Upload:
 def shown_name(sent: str | None) -> str:
     """The last part of a file name, without control characters and not too long, to call the photo by."""
     last = PurePosixPath((sent or "").replace("\\", "/")).name
-    name = "".join(sign for sign in last if sign.isprintable()).strip()
+    name = "".join(sign for sign in last if sign.isprintable()).strip(" .")
     return name[:NAME_LENGTH] or "photo"
 
 

@@ -178,7 +178,9 @@ def _training_data(recipe: Recipe, split: HoldOut, preprocessing: Preprocessing,
     sampler = BalancedSampler(
         split.train, batch.locations, batch.drone, batch.satellite, steps * batch.accumulate, seed, batch.near
     )
-    images = TrainingImages(split.train, preprocessing, recipe.augment, recipe.data.weather, seed, recipe.data.weather_share)
+    images = TrainingImages(
+        split.train, preprocessing, recipe.augment, recipe.data.weather, seed, recipe.data.weather_share
+    )
     return TrainingData(images, sampler, recipe.data.workers, workers)
 
 

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from skypart.losses.geopart import GeoPartLoss, LossBatch, LossReport
 from skypart.losses.masked_reconstruction import random_mask
+from skypart.model.fusion import BRANCHES
 from skypart.model.salience import gumbel_noise
 from skypart.model.skypart import SkyPart, SkyPartOutput
 from skypart.model.vit import Trunk
@@ -95,6 +96,7 @@ class TrainingStep(nn.Module):
             assignment=output.assignment if mar else None,
             masked=chance.masked if mar else None,
             masked_descriptors=self.student.aggregation(output.tokens, output.assignment, visible) if mar else None,
+            branches=gather(self._branches(output)) if config.align and config.branches else None,
             patch_tokens=gather(_pick(output.tokens, chance.patches)) if patches else None,
             patch_prototype=(gather(output.assignment.argmax(-1).gather(1, chance.patches)) if patches else None),
             prototypes=self.student.bank.prototypes if config.part and config.diversity else None,
@@ -104,6 +106,12 @@ class TrainingStep(nn.Module):
             part_pooled=gather(output.selected) if altitude else None,
             mar_weight=mar_weight,
         )
+
+    def _branches(self, output: SkyPartOutput) -> Tensor:
+        """The branches that enter the embedding, (b, branches, d)."""
+        every = (output.part, output.cls, output.graph)
+        kept = BRANCHES[self.student.config.readout]
+        return torch.stack([branch for branch, used in zip(every, kept, strict=True) if used], dim=1)
 
 
 def _detached(output: SkyPartOutput) -> SkyPartOutput:

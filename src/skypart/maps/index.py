@@ -1,0 +1,214 @@
+"""A map index: one folder with the embeddings of a map's views, what they show, and the model that made them."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from skypart.atomic import write_text
+from skypart.errors import SkyPartError
+from skypart.images.decode import RgbImage
+from skypart.maps.footprint import Bounds, Footprint
+from skypart.maps.map_source import MapSource
+from skypart.maps.mercator import render_tile
+from skypart.maps.sources import open_maps
+from skypart.maps.store import Circle, EmbeddedStore, Hit
+from skypart.maps.views import read_view
+
+FORMAT = 1
+MANIFEST = "index.json"
+
+
+@dataclass(frozen=True)
+class ViewOptions:
+    """How maps are cut into views.
+
+    sizes_m: edges of the square views in metres, several because a photo's altitude need not be known.
+    overlap: share of its edge that a view has in common with its neighbour. rotations: how many directions, evenly
+    over the circle, each view is embedded in.
+    """
+
+    sizes_m: tuple[float, ...] = (100.0, 160.0, 250.0)
+    overlap: float = 0.5
+    rotations: int = 1
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot be cut."""
+        if not self.sizes_m or min(self.sizes_m) <= 0:
+            raise SkyPartError("--sizes must be metres greater than 0, for instance --sizes 100,160,250")
+        if not 0 <= self.overlap <= 0.9:
+            raise SkyPartError("--overlap must lie between 0 and 0.9")
+        if not 1 <= self.rotations <= 36:
+            raise SkyPartError("--rotations must lie between 1 and 36")
+
+    @property
+    def angles(self) -> tuple[float, ...]:
+        """Compass degrees that are up in the views."""
+        return tuple(360.0 * turn / self.rotations for turn in range(self.rotations))
+
+
+def view_options(sizes: str, overlap: float | None, rotations: int | None) -> ViewOptions | None:
+    """From the command line's options; None where none was given."""
+    if not sizes and overlap is None and rotations is None:
+        return None
+    default = ViewOptions()
+    try:
+        metres = tuple(float(part) for part in sizes.split(",")) if sizes else default.sizes_m
+    except ValueError as error:
+        raise SkyPartError(f"--sizes {sizes}: give metres with commas, for instance 100,160,250") from error
+    return ViewOptions(
+        metres,
+        default.overlap if overlap is None else overlap,
+        default.rotations if rotations is None else rotations,
+    )
+
+
+@dataclass(frozen=True)
+class MapEntry:
+    """One map of an index. paths: where it lay when it was indexed. views: how many are stored."""
+
+    name: str
+    paths: tuple[str, ...]
+    fingerprint: str
+    views: int
+    bounds: Bounds
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """What index.json says. model: digest, name and input size of the model. calibration: see skypart.position."""
+
+    model: dict[str, Any]
+    options: ViewOptions
+    maps: tuple[MapEntry, ...] = ()
+    calibration: dict[str, Any] | None = None
+    format: int = field(default=FORMAT)
+
+    def write(self, folder: Path) -> None:
+        """Replace the index.json of `folder`."""
+        write_text(folder / MANIFEST, json.dumps(asdict(self), indent=1) + "\n")
+
+    @staticmethod
+    def read(folder: Path) -> "Manifest":
+        """The index.json of `folder`."""
+        file = folder / MANIFEST
+        if not file.is_file():
+            raise SkyPartError(f"{folder}: no map index; make one with `skypart index MAP -o {folder}`")
+        try:
+            content = json.loads(file.read_text(encoding="utf-8"))
+            if content["format"] != FORMAT:
+                raise SkyPartError(
+                    f"{file}: format {content['format']} is not the {FORMAT} this version reads; index the map again"
+                )
+            options = content["options"]
+            maps = tuple(
+                MapEntry(m["name"], tuple(m["paths"]), m["fingerprint"], int(m["views"]), Bounds(**m["bounds"]))
+                for m in content["maps"]
+            )
+            cut = ViewOptions(tuple(options["sizes_m"]), float(options["overlap"]), int(options["rotations"]))
+            return Manifest(dict(content["model"]), cut, maps, content["calibration"])
+        except (ValueError, KeyError, TypeError) as error:
+            raise SkyPartError(f"{file}: damaged ({error!r}); index the map again") from error
+
+
+class MapIndex:
+    """A finished index, opened for queries."""
+
+    def __init__(self, folder: str | Path) -> None:
+        self.folder = Path(folder)
+        self.manifest = Manifest.read(self.folder)
+        if not self.manifest.maps:
+            raise SkyPartError(f"{self.folder}: indexing was not finished; run the same `skypart index` command again")
+        self.store = EmbeddedStore(self.folder / "store")
+
+    @property
+    def name(self) -> str:
+        """The folder's name without its ending."""
+        return self.folder.name.removesuffix(".skyindex")
+
+    @property
+    def bounds(self) -> Bounds:
+        """The box around all maps."""
+        return join_bounds([entry.bounds for entry in self.manifest.maps])
+
+    def check_model(self, digest: str) -> None:
+        """Refuse a model other than the one the views were embedded with."""
+        if digest != self.manifest.model["digest"]:
+            raise SkyPartError(
+                f"{self.folder}: was made with the model {self.manifest.model['name']} "
+                f"({self.manifest.model['digest'][:12]}), not with this one ({digest[:12]}); "
+                "pass the model it was made with, or index the map again"
+            )
+
+    def search(self, vectors: NDArray[np.float32], k: int, within: Bounds | Circle | None = None) -> list[list[Hit]]:
+        """The `k` views nearest to each of (q, dim) unit vectors, best first."""
+        return self.store.search(vectors, k, within)
+
+    @cached_property
+    def sources(self) -> dict[str, MapSource]:
+        """The maps themselves by name, as far as they still lie where they were; see `missing`."""
+        found: dict[str, MapSource] = {}
+        for entry in self.manifest.maps:
+            paths = _moved(entry.paths, self.folder)
+            if paths is None:
+                continue
+            for source in open_maps(paths):
+                if source.name == entry.name and source.fingerprint == entry.fingerprint:
+                    found[entry.name] = source
+        return found
+
+    @property
+    def missing(self) -> list[str]:
+        """Maps that were moved or changed since: positions in them cannot be refined, their pictures not be shown."""
+        return [entry.name for entry in self.manifest.maps if entry.name not in self.sources]
+
+    def view(self, footprint: Footprint, size: int, map_name: str | None = None) -> RgbImage | None:
+        """The map's picture of a footprint, (size, size, 3); None where the map is missing."""
+        sources = [self.sources[map_name]] if map_name in self.sources else list(self.sources.values())
+        best: tuple[float, RgbImage | None] = (0.0, None)
+        for source in sources:
+            picture, valid = read_view(source, footprint, size)
+            if valid > best[0]:
+                best = (valid, picture)
+        return best[1]
+
+    def tile(self, z: int, x: int, y: int) -> NDArray[np.uint8]:
+        """The Web Mercator tile of the maps, (256, 256, 4), transparent where there is none."""
+        return render_tile(list(self.sources.values()), z, x, y)
+
+
+def _moved(paths: Sequence[str], folder: Path) -> list[str] | None:
+    """Where the files of a map lie now: at their place, or beside the index."""
+    found = []
+    for path in paths:
+        beside = folder.parent / Path(path).name
+        if Path(path).exists():
+            found.append(path)
+        elif beside.exists():
+            found.append(str(beside))
+        else:
+            return None
+    return found
+
+
+def join_bounds(boxes: Sequence[Bounds]) -> Bounds:
+    """The smallest box around boxes; over the antimeridian where that is shorter."""
+    south, north = min(box.south for box in boxes), max(box.north for box in boxes)
+
+    def span(shift: float) -> tuple[float, float]:
+        wests = [(box.west - shift) % 360 for box in boxes]
+        easts = [west + (box.east - box.west) % 360 for west, box in zip(wests, boxes, strict=True)]
+        return min(wests) + shift, max(easts) + shift
+
+    west, east = min((span(shift) for shift in (-180.0, 0.0)), key=lambda edges: edges[1] - edges[0])
+    return Bounds(south=south, west=_wrap(west), north=north, east=_wrap(east))
+
+
+def _wrap(longitude: float) -> float:
+    """Degrees into -180..180."""
+    return longitude if -180 <= longitude <= 180 else (longitude + 180) % 360 - 180

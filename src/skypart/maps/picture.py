@@ -1,0 +1,45 @@
+"""One picture of all maps of an index, to draw on."""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from skypart.images.decode import RgbImage
+from skypart.maps.footprint import Bounds
+from skypart.maps.index import MapIndex
+from skypart.maps.local_frame import Degrees
+
+
+def map_picture(index: MapIndex, edge: int = 1200) -> RgbImage | None:
+    """The maps within `index.bounds`, north up, rows and columns even in degrees, `edge` pixels on the longer side.
+
+    Pixels without a map are white. None where no map can be read any more.
+    """
+    sources = list(index.sources.values())
+    if not sources:
+        return None
+    box = index.bounds
+    height, width = _shape(box, edge)
+    span = (box.east - box.west) % 360
+
+    def locate(rows: NDArray[np.int64], columns: NDArray[np.int64]) -> Degrees:
+        latitude = box.north - (rows[:, None] + 0.5) / height * (box.north - box.south)
+        longitude = box.west + (columns[None, :] + 0.5) / width * span
+        wide = np.broadcast_arrays(latitude, longitude)
+        return Degrees(np.asarray(wide[0]), (np.asarray(wide[1]) + 180) % 360 - 180)
+
+    picture = np.full((height, width, 3), 255, dtype=np.uint8)
+    missing = np.ones((height, width), dtype=bool)
+    for source in sources:
+        drawn = source.draw(locate, (height, width))
+        new = drawn.valid & missing
+        picture[new] = drawn.rgb[new]
+        missing &= ~new
+    return picture
+
+
+def _shape(box: Bounds, edge: int) -> tuple[int, int]:
+    """(height, width) in pixels of a box in degrees."""
+    tall = box.north - box.south
+    wide = ((box.east - box.west) % 360) * np.cos(np.radians((box.north + box.south) / 2))
+    scale = edge / max(tall, wide)
+    return max(round(tall * scale), 1), max(round(wide * scale), 1)

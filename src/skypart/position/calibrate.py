@@ -1,0 +1,199 @@
+"""Fit confidence and radius on labelled photos, store them in the index, and show how good they are."""
+
+import json
+import math
+from collections.abc import Sequence
+from contextlib import closing
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import matplotlib
+import numpy as np
+from numpy.typing import NDArray
+
+from skypart.atomic import atomic_path, write_text
+from skypart.errors import SkyPartError
+from skypart.images.decode import list_photos, read_rgb
+from skypart.position.confidence import RIGHT_M, Calibration, fit
+from skypart.position.fix import Fix
+from skypart.position.geodesy import distance_m
+from skypart.position.labelled import LabelledPhoto, read_labelled
+from skypart.position.locate import Locator
+from skypart.progress import track
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """A located photo. error_m: of the best guess, whether or not it counts as a fix; infinite outside the map."""
+
+    fix: Fix
+    error_m: float
+
+    @property
+    def outside(self) -> bool:
+        """Whether the photo is from outside the map."""
+        return math.isinf(self.error_m)
+
+
+@dataclass(frozen=True)
+class Quality:
+    """How well a calibration holds on photos it was not fitted on (cross-validation).
+
+    covered: share of accepted photos inside their radius. accepted: share of photos of the map that get a fix.
+    wrong: share of accepted photos beyond RIGHT_M. false_accepts: share of photos from outside that get a fix.
+    median_radius_m: of accepted ones. error: expected calibration error of the confidence.
+    """
+
+    photos: int
+    outside: int
+    covered: float
+    accepted: float
+    wrong: float
+    false_accepts: float
+    median_radius_m: float
+    calibration_error: float
+
+
+def locate_labelled(locator: Locator, photos: Sequence[LabelledPhoto], outside: Sequence[Path] = ()) -> list[Outcome]:
+    """Locate photos of known position, and photos from outside the map; those without any evidence are left out."""
+    every = [*photos, *(LabelledPhoto(path=path, latitude=None, longitude=None) for path in outside)]
+    outcomes = []
+    with closing(track(every, "locating")) as bar:
+        for photo in bar:
+            fix = locator.locate(read_rgb(photo.path), name=photo.path.name)
+            if not fix.evidence:
+                continue
+            error = math.inf
+            if photo.latitude is not None and photo.longitude is not None:
+                error = float(
+                    distance_m(
+                        latitude=photo.latitude,
+                        longitude=photo.longitude,
+                        to_latitude=fix.evidence["latitude"],
+                        to_longitude=fix.evidence["longitude"],
+                    )
+                )
+            outcomes.append(Outcome(fix, error))
+    return outcomes
+
+
+def fit_outcomes(outcomes: Sequence[Outcome], source: str) -> Calibration:
+    """A calibration from located photos."""
+    return fit([o.fix.evidence for o in outcomes], [o.error_m for o in outcomes], source)
+
+
+def cross_validate(outcomes: Sequence[Outcome], folds: int = 5) -> tuple[Floats, Floats]:
+    """Confidence and radius (infinite: no fix) of each photo by a calibration fitted without its fold."""
+    order = np.random.default_rng(0).permutation(len(outcomes))
+    confidence, radius = np.zeros(len(outcomes)), np.full(len(outcomes), math.inf)
+    for fold in range(folds):
+        mine = set(order[fold::folds].tolist())
+        try:
+            calibration = fit_outcomes([o for i, o in enumerate(outcomes) if i not in mine], "fold")
+        except SkyPartError as error:
+            raise SkyPartError(f"too few photos to check the calibration by {folds} folds: {error}") from error
+        for index in mine:
+            evidence = outcomes[index].fix.evidence
+            confidence[index] = calibration.confidence(evidence)
+            if confidence[index] >= calibration.threshold:
+                radius[index] = calibration.radius(evidence)
+    return confidence, radius
+
+
+def quality(outcomes: Sequence[Outcome], confidence: Floats, radius: Floats) -> Quality:
+    """Figures of merit of cross-validated confidences and radii."""
+    errors = np.array([o.error_m for o in outcomes])
+    outside, taken = np.isinf(errors), np.isfinite(radius)
+    right = errors <= RIGHT_M
+    bins = np.clip((confidence * 10).astype(int), 0, 9)
+    gaps = [abs(confidence[bins == b].mean() - right[bins == b].mean()) * (bins == b).mean() for b in np.unique(bins)]
+    inside = taken & ~outside
+    return Quality(
+        photos=int((~outside).sum()),
+        outside=int(outside.sum()),
+        covered=_mean(errors[inside] <= radius[inside]),
+        accepted=_mean(taken[~outside]),
+        wrong=_mean(~right[taken]),
+        false_accepts=_mean(taken[outside]),
+        median_radius_m=float(np.median(radius[taken])) if taken.any() else math.nan,
+        calibration_error=float(sum(gaps)),
+    )
+
+
+def _mean(values: NDArray[Any]) -> float:
+    return float(values.mean()) if len(values) else math.nan
+
+
+def store_calibration(locator: Locator, calibration: Calibration) -> None:
+    """Write a calibration into the index."""
+    index = locator.index
+    index.manifest = replace(index.manifest, calibration=calibration.to_dict())
+    index.manifest.write(index.folder)
+
+
+def draw(outcomes: Sequence[Outcome], confidence: Floats, radius: Floats, out: Path) -> None:
+    """Reliability diagram, risk-coverage curve, and errors against radii, as one picture."""
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+
+    errors = np.array([o.error_m for o in outcomes])
+    right = errors <= RIGHT_M
+    figure, (left, middle, last) = plt.subplots(1, 3, figsize=(13, 4.2), constrained_layout=True)
+    _draw_reliability(left, confidence, right)
+    order = np.argsort(-confidence, kind="stable")
+    count = np.arange(1, len(order) + 1)
+    middle.plot(100 * count / len(order), 100 * np.cumsum(~right[order]) / count, color="#b3403a")
+    middle.set(
+        xlabel="photos accepted, most confident first (%)", ylabel=f"of them wrong by more than {RIGHT_M:.0f} m (%)"
+    )
+    middle.set_title("Risk and coverage")
+    taken = np.isfinite(radius) & np.isfinite(errors)
+    last.scatter(radius[taken], np.maximum(errors[taken], 0.3), s=14, alpha=0.6, color="#2b6cb0")
+    edge = max(float(radius[taken].max()) if taken.any() else 1.0, 1.0)
+    last.plot([0.3, edge], [0.3, edge], color="#888888", linewidth=1)
+    last.set(xscale="log", yscale="log", xlabel="95 % radius (m)", ylabel="error (m)", title="Error against radius")
+    for axes in (left, middle, last):
+        axes.grid(alpha=0.25)
+    with atomic_path(out) as temporary:
+        figure.savefig(temporary, dpi=130)
+    plt.close(figure)
+
+
+def _draw_reliability(axes: Any, confidence: Floats, right: NDArray[np.bool_]) -> None:
+    """Confidence against the share that is right, in ten bins; dots as large as the bins are full."""
+    bins = np.clip((confidence * 10).astype(int), 0, 9)
+    for number in np.unique(bins):
+        chosen = bins == number
+        axes.scatter(
+            confidence[chosen].mean(), right[chosen].mean(), s=20 + 300 * chosen.mean(), color="#2b6cb0", alpha=0.8
+        )
+    axes.plot([0, 1], [0, 1], color="#888888", linewidth=1)
+    axes.set(xlim=(-0.02, 1.02), ylim=(-0.02, 1.02), xlabel="confidence", ylabel=f"share within {RIGHT_M:.0f} m")
+    axes.set_title("Reliability")
+
+
+def run_calibration(locator: Locator, labelled: Path, outside: Sequence[Path], picture: Path) -> str:
+    """`skypart calibrate`: fit, check by cross-validation, draw, store; the text for the terminal."""
+    strangers = list_photos(outside) if outside else []
+    outcomes = locate_labelled(locator, read_labelled(labelled), strangers)
+    calibration = fit_outcomes(outcomes, f"{len(outcomes)} photos of {labelled.name}")
+    confidence, radius = cross_validate(outcomes)
+    found = quality(outcomes, confidence, radius)
+    draw(outcomes, confidence, radius, picture)
+    report = {"quality": asdict(found), "calibration": calibration.to_dict()}
+    write_text(picture.with_suffix(".json"), json.dumps(report, indent=1) + "\n")
+    store_calibration(locator, calibration)
+    lines = [
+        f"calibrated on {found.photos} photos of the map and {found.outside} from outside; by cross-validation:",
+        f"  with a fix                  {100 * found.accepted:.0f} % of the photos of the map",
+        f"  truth inside the radius     {100 * found.covered:.0f} % of them (95 % wanted)",
+        f"  wrong by more than {RIGHT_M:.0f} m    {100 * found.wrong:.1f} % of all fixes",
+        f"  median 95 % radius          {found.median_radius_m:.0f} m",
+        f"  calibration error           {100 * found.calibration_error:.1f} % of confidence",
+    ]
+    if found.outside:
+        lines.append(f"  false accepts               {100 * found.false_accepts:.1f} % of the photos from outside")
+    return "\n".join([*lines, f"diagrams: {picture}"])

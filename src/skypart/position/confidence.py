@@ -1,0 +1,163 @@
+"""How far to trust a fix: evidence -> probability -> 95 % radius, or no fix."""
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from functools import cache
+from importlib.resources import files
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.optimize import minimize
+
+from skypart.errors import SkyPartError
+
+RIGHT_M = 50.0
+"""A fix is called right if it lies within this distance of the truth."""
+FEATURES = ("similarity", "agreement", "inliers", "inlier_share")
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """From evidence to confidence and radius.
+
+    weights, offset: of a logistic score over FEATURES. steps: (score, probability) corners of a rising line.
+    threshold: confidence below which there is no fix. refined, voted: 95 % error in units of the fix's own scale.
+    photos: how many it was fitted on. source: what they were.
+    """
+
+    weights: tuple[float, ...]
+    offset: float
+    steps: tuple[tuple[float, float], ...]
+    threshold: float
+    refined: float
+    voted: float
+    photos: int
+    source: str
+
+    def confidence(self, evidence: Mapping[str, float]) -> float:
+        """Probability that the fix lies within RIGHT_M of the truth."""
+        score = float(features([evidence])[0] @ np.array(self.weights)) + self.offset
+        scores, chances = np.array(self.steps).T
+        return float(np.interp(score, scores, chances))
+
+    def radius(self, evidence: Mapping[str, float]) -> float:
+        """Metres within which the truth lies in 95 of 100 accepted fixes."""
+        return (self.refined if evidence["inliers"] > 0 else self.voted) * evidence["scale_m"]
+
+    def to_dict(self) -> dict[str, Any]:
+        """For index.json."""
+        return asdict(self)
+
+    @staticmethod
+    def from_dict(content: Mapping[str, Any]) -> "Calibration":
+        """From index.json."""
+        try:
+            return Calibration(
+                tuple(float(w) for w in content["weights"]),
+                float(content["offset"]),
+                tuple((float(s), float(p)) for s, p in content["steps"]),
+                float(content["threshold"]),
+                float(content["refined"]),
+                float(content["voted"]),
+                int(content["photos"]),
+                str(content["source"]),
+            )
+        except (KeyError, TypeError, ValueError) as error:
+            raise SkyPartError(f"the calibration is damaged ({error!r}); run `skypart calibrate` again") from error
+
+
+@cache
+def default_calibration() -> Calibration:
+    """The conservative one that comes with the default model; see benchmarks/calibration.py."""
+    text = (files("skypart.position") / "default_calibration.json").read_text(encoding="utf-8")
+    return Calibration.from_dict(json.loads(text))
+
+
+def features(evidence: Sequence[Mapping[str, float]]) -> Floats:
+    """(n, len(FEATURES)) numbers that the score is linear in."""
+    return np.array(
+        [[e["similarity"], e["agreement"], math.log1p(e["inliers"]), e["inlier_share"]] for e in evidence],
+        dtype=np.float64,
+    ).reshape(-1, len(FEATURES))
+
+
+def fit(
+    evidence: Sequence[Mapping[str, float]], errors_m: Sequence[float], source: str, most_wrong: float = 0.03
+) -> Calibration:
+    """A calibration from located photos: their evidence, and their errors in metres (infinite outside the map).
+
+    most_wrong: the threshold is the lowest at which at most this share of the accepted photos is wrong.
+    """
+    x, errors = features(evidence), np.asarray(errors_m, dtype=np.float64)
+    right = errors <= RIGHT_M
+    if len(errors) < 20 or not 0 < right.sum() < len(right):
+        raise SkyPartError(
+            f"calibration needs at least 20 photos, some located rightly and some not; there are {len(errors)}, "
+            f"{int(right.sum())} right: add photos, also from outside the map"
+        )
+    weights, offset = _logistic(x, right)
+    scores = x @ weights + offset
+    steps = _isotonic(scores, right)
+    chances = np.interp(scores, *np.array(steps).T)
+    threshold = _threshold(chances, right, most_wrong)
+    accepted = chances >= threshold
+    scale = np.array([e["scale_m"] for e in evidence])
+    matched = np.array([e["inliers"] > 0 for e in evidence])
+    every = errors / scale
+    pooled = conformal(every[accepted])
+    groups = [every[accepted & chosen] for chosen in (matched, ~matched)]
+    refined, voted = (conformal(group) if len(group) >= 20 else pooled for group in groups)
+    return Calibration(
+        tuple(weights.tolist()), float(offset), tuple(steps), threshold, refined, voted, len(errors), source
+    )
+
+
+def _logistic(x: Floats, right: NDArray[np.bool_]) -> tuple[Floats, float]:
+    """Weights and offset of a logistic regression with a mild pull to zero, on standardised columns."""
+    mean, deviation = x.mean(axis=0), x.std(axis=0) + 1e-6
+    z, sign = (x - mean) / deviation, np.where(right, 1.0, -1.0)
+
+    def loss(theta: Floats) -> float:
+        return float(np.logaddexp(0, -sign * (z @ theta[:-1] + theta[-1])).sum() + 0.5 * (theta[:-1] ** 2).sum())
+
+    # More of any evidence never counts against a fix.
+    bounds = [(0.0, None)] * x.shape[1] + [(None, None)]
+    theta = minimize(loss, np.zeros(x.shape[1] + 1), method="L-BFGS-B", bounds=bounds).x
+    weights = theta[:-1] / deviation
+    return weights, float(theta[-1] - mean @ weights)
+
+
+def _isotonic(scores: Floats, right: NDArray[np.bool_]) -> list[tuple[float, float]]:
+    """Corners (score, probability) of the rising function nearest to the outcomes, by pooling adjacent violators.
+
+    Each pool is pulled towards the mean by two photos, so that none claims certainty.
+    """
+    order = np.argsort(scores, kind="stable")
+    base = float(right.mean())
+    pools: list[list[float]] = []  # sum of outcomes, count, sum of scores
+    for index in order:
+        pools.append([float(right[index]), 1.0, float(scores[index])])
+        while len(pools) > 1 and pools[-2][0] / pools[-2][1] >= pools[-1][0] / pools[-1][1]:
+            last = pools.pop()
+            pools[-1] = [a + b for a, b in zip(pools[-1], last, strict=True)]
+    corners = [(total / count, (good + 2 * base) / (count + 2)) for good, count, total in pools]
+    chances = np.maximum.accumulate([chance for _, chance in corners])
+    return [(score, float(chance)) for (score, _), chance in zip(corners, chances, strict=True)]
+
+
+def _threshold(chances: Floats, right: NDArray[np.bool_], most_wrong: float) -> float:
+    """The lowest confidence from which on at most `most_wrong` are wrong; above all, if there is none."""
+    for chance in np.unique(chances):
+        if 1 - right[chances >= chance].mean() <= most_wrong:
+            return float(chance)
+    return float(min(chances.max() + 1e-6, 1.0))
+
+
+def conformal(ratios: Floats, level: float = 0.95) -> float:
+    """The smallest of `ratios` that covers `level` of new ones, by split conformal prediction; infinite if too few."""
+    rank = math.ceil((len(ratios) + 1) * level)
+    return float(np.sort(ratios)[rank - 1]) if rank <= len(ratios) else math.inf

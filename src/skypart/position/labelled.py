@@ -1,0 +1,90 @@
+"""Photos whose true position is known: a CSV of them, or a folder with one."""
+
+import csv
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from pyproj import Transformer
+
+from skypart.errors import SkyPartError
+
+NAMES = ("positions.csv", "frames.csv", "labels.csv", "poses.csv")
+FILE = ("file", "path", "photo", "image", "name")
+LATITUDE = ("target_lat", "latitude", "lat", "y")
+LONGITUDE = ("target_lon", "longitude", "lon", "lng", "x")
+
+
+@dataclass(frozen=True, kw_only=True)
+class LabelledPhoto:
+    """A photo and the ground at its centre in WGS 84 degrees; None: it was taken outside the map."""
+
+    path: Path
+    latitude: float | None
+    longitude: float | None
+
+
+def read_labelled(where: Path) -> list[LabelledPhoto]:
+    """Read a CSV with columns file, latitude, longitude (empty: outside the map), or the one in a folder."""
+    file = where
+    if where.is_dir():
+        found = [where / name for name in NAMES if (where / name).is_file()]
+        if not found:
+            raise SkyPartError(f"{where}: has none of {', '.join(NAMES)}; write one with file, latitude, longitude")
+        file = found[0]
+    if not file.is_file():
+        raise SkyPartError(f"{file}: no such file; give a CSV with columns file, latitude, longitude")
+    with file.open(encoding="utf-8-sig", newline="") as stream:
+        rows = csv.DictReader(stream)
+        names = [(name or "").strip().lower() for name in rows.fieldnames or ()]
+        keys = [next((k for k in options if k in names), None) for options in (FILE, LATITUDE, LONGITUDE)]
+        grid = _utm(names) if None in keys[1:] else None
+        if grid is not None:
+            keys[1:] = [f"utm{grid[0]}_n", f"utm{grid[0]}_e"]
+        if None in keys:
+            raise SkyPartError(f"{file}: its first line must name the columns file, latitude and longitude")
+        photos = []
+        for number, raw in enumerate(rows, start=2):
+            row = {(key or "").strip().lower(): (value or "").strip() for key, value in raw.items() if key}
+            name, north, east = (row.get(str(key), "") for key in keys)
+            if grid is not None:
+                north, east = _to_degrees(grid[1], north, east)
+            photos.append(_photo(file, number, name, north, east))
+    if not photos:
+        raise SkyPartError(f"{file}: lists no photo")
+    return photos
+
+
+def _utm(names: list[str]) -> tuple[str, Transformer] | None:
+    """The UTM zone of columns like utm43n_e and utm43n_n, and the way from it to degrees."""
+    for name in names:
+        zone = re.fullmatch(r"utm(\d{1,2})([ns])_e", name)
+        if zone and 1 <= int(zone[1]) <= 60:
+            epsg = (32600 if zone[2] == "n" else 32700) + int(zone[1])
+            return zone[1] + zone[2], Transformer.from_crs(f"EPSG:{epsg}", "EPSG:4326", always_xy=True)
+    return None
+
+
+def _to_degrees(transformer: Transformer, north: str, east: str) -> tuple[str, str]:
+    """Latitude and longitude as text of UTM metres as text; what is no number stays as it is, for the message."""
+    try:
+        longitude, latitude = transformer.transform(float(east), float(north))
+    except ValueError:
+        return north, east
+    return f"{latitude:.9f}", f"{longitude:.9f}"
+
+
+def _photo(file: Path, number: int, name: str, latitude: str, longitude: str) -> LabelledPhoto:
+    """One line of the CSV; photos stand beside it, or in a folder beside it."""
+    path = next((p for p in (file.parent / name, *file.parent.glob(f"*/{name}")) if name and p.is_file()), None)
+    if path is None:
+        raise SkyPartError(f"{file}, line {number}: no photo {name!r} beside it; correct the name")
+    if not latitude and not longitude:
+        return LabelledPhoto(path=path, latitude=None, longitude=None)
+    try:
+        north, east = float(latitude), float(longitude)
+    except ValueError as error:
+        raise SkyPartError(f"{file}, line {number}: latitude and longitude must be degrees ({error})") from error
+    if abs(north) > 90 or abs(east) > 180:
+        raise SkyPartError(f"{file}, line {number}: {north}, {east} is not on the earth; are they swapped?")
+    return LabelledPhoto(path=path, latitude=north, longitude=east)

@@ -1,0 +1,120 @@
+"""A position inside a view: match the patch tokens of photo and map, and find the homography between them."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import cv2
+import numpy as np
+from numpy.typing import NDArray
+
+from skypart.images.decode import RgbImage
+from skypart.maps.footprint import Footprint
+from skypart.maps.local_frame import LocalFrame
+from skypart.model.embedder import Embedder
+
+Points = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Tokens:
+    """Patch tokens of one picture, unit rows (n, dim), their centres (n, 2) as (x, y) in [0, 1], its embedding."""
+
+    patches: NDArray[np.float32]
+    centres: Points
+    embedding: NDArray[np.float32]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Refinement:
+    """Where the middle of the photo lies. inliers: matches that agree; share: of all matches. similarity: cosine.
+
+    heading_deg: compass direction that is up in the photo. ground_m: metres of ground across the photo's middle.
+    """
+
+    latitude: float
+    longitude: float
+    heading_deg: float
+    ground_m: float
+    inliers: int
+    share: float
+    similarity: float
+
+
+def tokens_of(embedder: Embedder, pictures: Sequence[RgbImage]) -> list[Tokens]:
+    """Tokens of pictures, in one batch."""
+    inputs = np.stack([embedder.preprocessing(picture) for picture in pictures])
+    embedding, patches, (rows, columns) = embedder.tokens(inputs)
+    y, x = np.meshgrid((np.arange(rows) + 0.5) / rows, (np.arange(columns) + 0.5) / columns, indexing="ij")
+    centres = np.stack([x.ravel(), y.ravel()], axis=1)
+    centred = patches - patches.mean(axis=(0, 1), keepdims=True)  # what all patches share tells none apart
+    unit = centred / np.linalg.norm(centred, axis=-1, keepdims=True).clip(1e-6)
+    return [Tokens(p, centres, e) for p, e in zip(unit.astype(np.float32), embedding, strict=True)]
+
+
+def match(photo: Tokens, view: Tokens) -> tuple[Points, Points]:
+    """Centres (m, 2) of mutually nearest patches in photo and view."""
+    similar = photo.patches @ view.patches.T
+    there, back = similar.argmax(axis=1), similar.argmax(axis=0)
+    mutual = back[there] == np.arange(len(there))
+    return photo.centres[mutual], view.centres[there[mutual]]
+
+
+def homography(photo: Points, view: Points, tolerance: float) -> tuple[NDArray[np.float64], int] | None:
+    """The homography from photo to view (m, 2) by RANSAC, and how many agree within `tolerance`; None if there is none.
+
+    The generator is reset first, so that the same matches give the same answer.
+    """
+    if len(photo) < 6:
+        return None
+    cv2.setRNGSeed(0)
+    found, mask = cv2.findHomography(photo, view, cv2.USAC_MAGSAC, tolerance, maxIters=3000, confidence=0.999)
+    if found is None or mask is None:
+        return None
+    return np.asarray(found, dtype=np.float64), int(mask.sum())
+
+
+def apply(matrix: NDArray[np.float64], points: Points) -> Points:
+    """Points (n, 2) through a homography."""
+    mapped: Points = cv2.perspectiveTransform(points[None].astype(np.float64), matrix)[0]
+    return mapped
+
+
+def plausible(matrix: NDArray[np.float64]) -> bool:
+    """Whether a homography from photo to view (unit squares) is one that a camera above the ground can make."""
+    rim = np.array([[0.25, 0.25], [0.75, 0.25], [0.75, 0.75], [0.25, 0.75]])
+    depth = np.c_[rim, np.ones(4)] @ matrix[2]
+    if depth.min() <= 1e-6 * abs(depth).max():
+        return False
+    seen = apply(matrix, rim)
+    edges = np.roll(seen, -1, axis=0) - seen
+    turns = edges[:, 0] * np.roll(edges[:, 1], -1) - edges[:, 1] * np.roll(edges[:, 0], -1)
+    lengths = np.linalg.norm(edges, axis=1)
+    centre = apply(matrix, np.array([[0.5, 0.5]]))[0]
+    sized = lengths.min() > 0.1 and lengths.max() < 1.6 and lengths.max() < 5 * lengths.min()
+    return bool(turns.min() > 0 and sized and np.all(np.abs(centre - 0.5) < 0.6))
+
+
+def refine(photo: Tokens, view: Tokens, footprint: Footprint, patch_share: float) -> Refinement | None:
+    """The middle of the photo on the ground, if its patches fit the view's; patch_share: of a patch in the picture."""
+    here, there = match(photo, view)
+    found = homography(here, there, 1.5 * patch_share)
+    if found is None or not plausible(found[0]):
+        return None
+    matrix, inliers = found
+    middle, above, left, right = apply(matrix, np.array([[0.5, 0.5], [0.5, 0.4], [0.4, 0.5], [0.6, 0.5]]))
+    frame = LocalFrame(latitude=footprint.latitude, longitude=footprint.longitude)
+    turn = np.radians(footprint.rotation)
+    east = np.array([np.cos(turn), -np.sin(turn)])
+    up = np.array([np.sin(turn), np.cos(turn)])
+    offset = footprint.metres * ((middle[0] - 0.5) * east + (0.5 - middle[1]) * up)
+    forward = (above[0] - middle[0]) * east + (middle[1] - above[1]) * up
+    place = frame.to_degrees(np.array([offset[0]]), np.array([offset[1]]))
+    return Refinement(
+        latitude=float(place.latitude[0]),
+        longitude=float(place.longitude[0]),
+        heading_deg=float(np.degrees(np.arctan2(forward[0], forward[1])) % 360),
+        ground_m=float(np.linalg.norm(right - left) / 0.2 * footprint.metres),
+        inliers=inliers,
+        share=inliers / max(len(here), 1),
+        similarity=float(photo.embedding @ view.embedding),
+    )

@@ -1,0 +1,90 @@
+"""A map index and its model behind the server."""
+
+import io
+import threading
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from skypart.errors import SkyPartError
+from skypart.images.decode import IMAGE_SUFFIXES, RgbImage, read_rgb
+from skypart.maps.footprint import Footprint
+from skypart.model.picture import draw_graph, part_overlay
+from skypart.position.fix import Fix, Hints, Prior
+from skypart.position.labelled import NAMES, read_labelled
+from skypart.position.locate import Locator
+from skypart.serve.service import Example, IndexBounds, IndexInfo
+
+
+class IndexService:
+    """Answers the server from one index. examples: a folder of photos offered on the page, with labels if it has."""
+
+    def __init__(self, locator: Locator, examples: Path | None = None) -> None:
+        self.locator = locator
+        self.folder = examples
+        self.reading = threading.Lock()
+
+    def info(self) -> IndexInfo:
+        """What the index holds."""
+        index = self.locator.index
+        box = index.bounds
+        gsd = [source.gsd_m for source in index.sources.values()]
+        info = IndexInfo(
+            name=index.name,
+            maps=[entry.name for entry in index.manifest.maps],
+            views=sum(entry.views for entry in index.manifest.maps),
+            model=index.manifest.model["digest"],
+            bounds=IndexBounds(south=box.south, west=box.west, north=box.north, east=box.east),
+            attribution=", ".join(Path(path).name for entry in index.manifest.maps for path in entry.paths[:1]),
+            calibrated=self.locator.calibrated,
+        )
+        if gsd:
+            info["gsd_m"] = min(gsd)
+        return info
+
+    def locate(self, image: RgbImage, name: str, prior: Prior | None, hints: Hints | None) -> Fix:
+        """Find where `image` was taken."""
+        return self.locator.locate(image, name=name, prior=prior, hints=hints)
+
+    def parts(self, image: RgbImage) -> bytes:
+        """A PNG of `image` with its parts over it."""
+        seen = self.locator.embedder.explain(image)
+        picture = part_overlay(image, seen)
+        draw_graph(picture, seen)
+        buffer = io.BytesIO()
+        picture.save(buffer, "PNG")
+        return buffer.getvalue()
+
+    def view(self, footprint: Footprint, size: int) -> RgbImage:
+        """The map under `footprint`."""
+        with self.reading:
+            picture = self.locator.index.view(footprint, size)
+        if picture is None:
+            raise SkyPartError("the map of this index was moved or changed; its pictures cannot be shown")
+        return picture
+
+    def tile(self, z: int, x: int, y: int) -> NDArray[np.uint8] | None:
+        """A Web Mercator tile; None where the map has nothing."""
+        with self.reading:
+            tile = self.locator.index.tile(z, x, y)
+        return tile if tile[..., 3].any() else None
+
+    def examples(self) -> list[Example]:
+        """Photos of the folder, the labelled ones with their position."""
+        if self.folder is None:
+            return []
+        if any((self.folder / name).is_file() for name in NAMES):
+            return [
+                Example(
+                    name=f"{number}",
+                    title=photo.path.stem,
+                    load=partial(read_rgb, photo.path),
+                    latitude=photo.latitude,
+                    longitude=photo.longitude,
+                )
+                for number, photo in enumerate(read_labelled(self.folder)[:24])
+            ]
+        photos = sorted(path for path in self.folder.iterdir() if path.suffix.lower() in IMAGE_SUFFIXES)
+        return [Example(name=f"{n}", title=p.stem, load=partial(read_rgb, p)) for n, p in enumerate(photos[:24])]

@@ -1,0 +1,224 @@
+"""Tables of pictures, folders of rasters, maps elsewhere, and reading from several threads."""
+
+import re
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+from rasterio.transform import Affine
+
+from skypart.errors import SkyPartError
+from skypart.maps.footprint import Footprint
+from skypart.maps.handles import Handles
+from skypart.maps.local_frame import LocalFrame
+from skypart.maps.map_source import MapSource
+from skypart.maps.sources import open_maps
+from skypart.maps.views import ground_at, plan_views, read_view
+from tests.maps.makers import ground, picture, placed, write_ground, write_raster
+
+AROUND = (33.64, 72.99)
+UTM = "EPSG:32643"
+
+
+def check_ground(source: MapSource, view: Footprint, worst: float = 6.0) -> None:
+    rgb, valid = read_view(source, view, 80)
+    middle = (np.arange(80) + 0.5) / 80
+    assert valid == 1.0
+    assert np.abs(rgb - ground(*ground_at(view, middle[None, :], middle[:, None]), around=AROUND)).max() < worst
+
+
+def write_pictures(folder: Path, centres: list[tuple[float, float]], edge: int = 200) -> list[Path]:
+    """North-up PNGs of the known ground, 0.5 m, around centres in metres east and north of AROUND."""
+    frame = LocalFrame(latitude=AROUND[0], longitude=AROUND[1])
+    files = []
+    for number, (x, y) in enumerate(centres):
+        lat, lon = (float(each) for each in frame.to_degrees(x, y))
+        spot = LocalFrame(latitude=lat, longitude=lon)
+        offsets = (np.arange(edge) + 0.5 - edge / 2) * 0.5
+        rgb = ground(*spot.to_degrees(offsets[None, :], -offsets[:, None]), around=AROUND)
+        file = folder / f"p{number}.png"
+        Image.fromarray(np.rint(rgb).astype(np.uint8)).save(file)
+        files.append(file)
+    return files
+
+
+def degrees(x: float, y: float) -> tuple[float, float]:
+    lat, lon = LocalFrame(latitude=AROUND[0], longitude=AROUND[1]).to_degrees(x, y)
+    return float(lat), float(lon)
+
+
+@pytest.mark.parametrize(
+    "columns", ["lat,lon,metres", "latitude,longitude,gsd", "lat_nw,lon_nw,gsd_m", "corners", "utm"]
+)
+def test_tables_of_pictures(tmp_path: Path, columns: str) -> None:
+    if columns == "utm":
+        affine = placed(UTM, AROUND, 0.5, (200, 200))
+        Image.fromarray(picture(UTM, affine, 200, 200, AROUND)).save(tmp_path / "p0.png")
+        rows = f"file,epsg,x_ul,y_ul,gsd_m\np0.png,32643,{affine.c:.6f},{affine.f:.6f},0.5\n"
+    else:
+        write_pictures(tmp_path, [(0.0, 0.0)])
+        corner, other = degrees(-50.0, 50.0), degrees(50.0, -50.0)
+        values = {
+            "lat,lon,metres": [*AROUND, 100.0],
+            "latitude,longitude,gsd": [*AROUND, 0.5],
+            "lat_nw,lon_nw,gsd_m": [*corner, 0.5],
+            "corners": [corner[0], corner[1], other[0], other[1]],
+        }[columns]
+        names = "north,west,south,east" if columns == "corners" else columns
+        rows = f"File,{names},note\np0.png,{','.join(f'{value:.9f}' for value in values)},x\n"
+    (tmp_path / "places.csv").write_text(rows)
+    source = open_maps([str(tmp_path / "places.csv")])[0]
+    assert source.name == "places"
+    assert source.gsd_m == pytest.approx(0.5, rel=0.01)
+    check_ground(source, Footprint(latitude=AROUND[0], longitude=AROUND[1], metres=70.0, rotation=10.0))
+
+
+def test_pictures_side_by_side_are_one_map_and_far_ones_are_not(tmp_path: Path) -> None:
+    centres = [(0.0, 0.0), (100.0, 0.0), (0.0, -100.0), (100.0, -100.0), (5_000.0, 0.0)]
+    write_pictures(tmp_path, centres)
+    lines = [f"p{i}.png,{degrees(*centre)[0]:.9f},{degrees(*centre)[1]:.9f},100" for i, centre in enumerate(centres)]
+    (tmp_path / "town.csv").write_text("file,lat,lon,metres\n" + "\n".join(lines))
+    source = open_maps([str(tmp_path / "town.csv")])[0]
+    seam = degrees(50.0, -50.0)
+    check_ground(source, Footprint(latitude=seam[0], longitude=seam[1], metres=120.0, rotation=30.0), worst=8.0)
+    alone = degrees(5_000.0, 0.0)
+    check_ground(source, Footprint(latitude=alone[0], longitude=alone[1], metres=60.0))
+    assert len(source.grids) == 2
+    views = plan_views(source, [100.0], 0.5, [0.0])
+    assert len(views) == 3 * 3 + 1
+    assert all(read_view(source, view, 32).valid_share > 0.95 for view in views)
+    nothing = degrees(2_500.0, 0.0)
+    assert read_view(source, Footprint(latitude=nothing[0], longitude=nothing[1], metres=50.0), 32).valid_share == 0
+
+
+def test_pictures_on_both_sides_of_the_antimeridian(tmp_path: Path) -> None:
+    edge = 200
+    for name, west in (("a", 179.998), ("b", -180.0)):
+        column, row = np.meshgrid((np.arange(edge) + 0.5) * 1e-5, (np.arange(edge) + 0.5) * 1e-5)
+        rgb = ground(0.001 - row, west + column, around=(0.0, 180.0))
+        Image.fromarray(np.rint(rgb).astype(np.uint8)).save(tmp_path / f"{name}.png")
+    rows = "a.png,0.001,179.998,-0.001,180.0\nb.png,0.001,-180,-0.001,-179.998\n"
+    (tmp_path / "m.csv").write_text("file,north,west,south,east\n" + rows)
+    source = open_maps([str(tmp_path / "m.csv")])[0]
+    assert [source.bounds.west, source.bounds.east] == pytest.approx([179.998, -179.998])
+    assert len(source.grids) == 1
+    view = Footprint(latitude=0.0, longitude=180.0, metres=150.0)
+    seen, valid = read_view(source, view, 64)
+    middle = (np.arange(64) + 0.5) / 64
+    truth = ground(*ground_at(view, middle[None, :], middle[:, None]), around=(0.0, 180.0))
+    assert valid == 1.0 and np.abs(seen - truth).max() < 20  # averaged over 2 x 2 pixels of short waves
+
+
+@pytest.mark.parametrize(
+    ("text", "match"),
+    [
+        ("file,lat,lon,metres\nq.png,1,2,3\n", "line 2: there is no picture"),
+        ("file,lat,lon\np0.png,1,2\n", "line 2: does not say how large the picture is; a line needs file and one of"),
+        ("file,gsd\np0.png,1\n", "line 2: does not say where the picture lies"),
+        ("file,lat,lon,gsd\np0.png,north,2,1\n", "line 2: latitude is 'north', not a number"),
+        ("file,lat,lon,gsd\np0.png,91,2,1\n", "line 2: latitude 91, longitude 2 is no place on Earth"),
+        ("file,north,west,south,east\np0.png,1,2,3,4\n", "line 2: its corners span no area"),
+        ("lat,lon,gsd\n1,2,3\n", "line 2: names no file"),
+        ("file,lat,lon,gsd\n", "lists no pictures"),
+        ("file,epsg,x_ul,y_ul,gsd\np0.png,99999999,1,1,1\n", "line 2: its coordinate system cannot be used"),
+    ],
+)
+def test_bad_tables_are_refused(tmp_path: Path, text: str, match: str) -> None:
+    Image.fromarray(np.zeros((10, 10, 3), np.uint8)).save(tmp_path / "p0.png")
+    (tmp_path / "m.csv").write_text(text)
+    with pytest.raises(SkyPartError, match=match):
+        open_maps([str(tmp_path / "m.csv")])
+
+
+def test_a_folder_of_rasters_is_one_map(tmp_path: Path) -> None:
+    affine = placed(UTM, AROUND, 0.5, (400, 300))
+    rgb = picture(UTM, affine, 400, 300, AROUND).transpose(2, 0, 1)
+    write_raster(tmp_path / "west.tif", rgb[:, :, :200], UTM, affine)
+    write_raster(tmp_path / "east.tif", rgb[:, :, 200:], UTM, affine @ Affine.translation(200, 0))
+    (tmp_path / "readme.txt").write_text("two halves")
+    source = open_maps([str(tmp_path)])[0]
+    check_ground(source, Footprint(latitude=AROUND[0], longitude=AROUND[1], metres=80.0, rotation=15.0))
+    assert (source.grids[0].width, source.grids[0].height) == (400, 300)
+    (tmp_path / "nothing").mkdir()
+    with pytest.raises(SkyPartError, match="no map found in this folder; give GeoTIFF"):
+        open_maps([str(tmp_path / "nothing")])
+
+
+def test_several_paths_are_several_maps(tmp_path: Path) -> None:
+    paths = [str(write_ground(tmp_path / f"{name}.tif")) for name in ("one", "two")]
+    assert [source.name for source in open_maps(paths)] == ["one", "two"]
+
+
+class Ranged(SimpleHTTPRequestHandler):
+    """Serves parts of files, as the stores of large rasters do."""
+
+    def do_GET(self) -> None:
+        data = Path(self.translate_path(self.path)).read_bytes() if "map.tif" in self.path else b""
+        first, last = re.findall(r"bytes=(\d+)-(\d+)", self.headers.get("Range", "bytes=0-99999999"))[0]
+        part = data[int(first) : int(last) + 1]
+        self.send_response(206 if part else 404)
+        self.send_header("Content-Length", str(len(part)))
+        self.send_header("Content-Range", f"bytes {first}-{int(first) + len(part) - 1}/{len(data)}")
+        self.end_headers()
+        self.wfile.write(part)
+
+    def log_message(self, *args: object) -> None:
+        pass
+
+
+def test_a_raster_over_the_network_when_allowed(tmp_path: Path) -> None:
+    write_ground(tmp_path / "map.tif")
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), partial(Ranged, directory=str(tmp_path)))
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    try:
+        source = open_maps([f"http://127.0.0.1:{server.server_port}/map.tif"], network=True)[0]
+        assert source.name == "map"
+        check_ground(source, Footprint(latitude=AROUND[0], longitude=AROUND[1], metres=60.0))
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+
+def test_many_threads_read_the_same(tmp_path: Path) -> None:
+    path = write_ground(
+        tmp_path / "map.tif", pixels=(600, 600), tiled=True, blockxsize=128, blockysize=128, compress="deflate"
+    )
+    source = open_maps([str(path)])[0]
+    views = plan_views(source, [60.0], 0.3, [0.0, 90.0])
+    alone = [read_view(source, view, 48).rgb for view in views]
+    with ThreadPoolExecutor(8) as pool:
+        together = list(pool.map(lambda view: read_view(source, view, 48).rgb, views))
+    assert all(np.array_equal(a, b) for a, b in zip(alone, together, strict=True))
+
+
+def test_handles_are_lent_to_one_borrower_and_closed_when_there_are_many() -> None:
+    closed: list[int] = []
+
+    class File:
+        def __init__(self, number: int) -> None:
+            self.number = number
+
+        def close(self) -> None:
+            closed.append(self.number)
+
+    opened = iter(range(100))
+    pool = Handles(limit=2)
+    with pool.borrow("a", lambda: File(next(opened))) as first, pool.borrow("a", lambda: File(next(opened))) as second:
+        assert first.number != second.number
+    with pool.borrow("a", lambda: File(next(opened))) as again:
+        assert again.number in (0, 1)
+    with pytest.raises(ValueError), pool.borrow("a", lambda: File(next(opened))) as broken:
+        raise ValueError
+    assert closed == [broken.number]
+    for name in "bcd":
+        with pool.borrow(name, lambda: File(next(opened))):
+            pass
+    assert len(closed) == 3  # two are left

@@ -1,0 +1,179 @@
+"""Folders and archives of Web Mercator tiles."""
+
+import io
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+from pmtiles.tile import TileType, tileid_to_zxy
+
+from skypart.errors import SkyPartError
+from skypart.maps.footprint import Footprint
+from skypart.maps.map_source import MapSource
+from skypart.maps.sources import open_maps
+from skypart.maps.tile_archives import from_numbers
+from skypart.maps.tiles import complete_levels
+from skypart.maps.views import ground_at, read_view
+from tests.maps.makers import (
+    Rgb,
+    ground,
+    tile_of,
+    tile_picture,
+    write_mbtiles,
+    write_pmtiles,
+    write_tile_folder,
+)
+
+AROUND = (33.64, 72.99)
+ZOOM = 18
+
+
+def tiles_around(place: tuple[float, float], zoom: int, reach: int) -> dict[tuple[int, int, int], Rgb]:
+    """Tiles of the known ground, `reach` to every side of the one at a place."""
+    x, y = tile_of(*place, zoom)
+    span = range(-reach, reach + 1)
+    spots = [((x + dx) % 2**zoom, y + dy) for dx in span for dy in span]
+    return {(zoom, *spot): tile_picture(zoom, *spot, place) for spot in spots}
+
+
+def encoded(tiles: dict[tuple[int, int, int], Rgb]) -> dict[tuple[int, int, int], bytes]:
+    found = {}
+    for place, rgb in tiles.items():
+        stream = io.BytesIO()
+        Image.fromarray(rgb).save(stream, "PNG")
+        found[place] = stream.getvalue()
+    return found
+
+
+def check_ground(source: MapSource, place: tuple[float, float], worst: float = 5.0, metres: float = 80.0) -> None:
+    view = Footprint(latitude=place[0], longitude=place[1], metres=metres, rotation=20.0)
+    rgb, valid = read_view(source, view, 96)
+    middle = (np.arange(96) + 0.5) / 96
+    assert valid == 1.0
+    assert np.abs(rgb - ground(*ground_at(view, middle[None, :], middle[:, None]), around=place)).max() < worst
+
+
+@pytest.mark.parametrize(("suffix", "worst"), [(".png", 5.0), (".jpg", 12.0), (".webp", 14.0)])
+def test_folder_of_tiles(tmp_path: Path, suffix: str, worst: float) -> None:
+    folder = write_tile_folder(tmp_path / "town", tiles_around(AROUND, ZOOM, 1), suffix)
+    source = open_maps([str(folder)])[0]
+    assert (source.name, source.paths) == ("town", (str(folder),))
+    assert source.gsd_m == pytest.approx(0.597 * np.cos(np.radians(AROUND[0])), rel=0.01)
+    check_ground(source, AROUND, worst)
+
+
+@pytest.mark.parametrize("told_by", ["tilemapresource.xml", "metadata.json"])
+def test_tms_rows_count_from_the_south(tmp_path: Path, told_by: str) -> None:
+    folder = write_tile_folder(tmp_path / "town", tiles_around(AROUND, ZOOM, 1), tms=True)
+    text = "<TileMap><SRS>EPSG:3857</SRS></TileMap>" if told_by.endswith("xml") else json.dumps({"scheme": "tms"})
+    (folder / told_by).write_text(text)
+    check_ground(open_maps([str(folder)])[0], AROUND)
+
+
+def test_tms_in_degrees_is_refused(tmp_path: Path) -> None:
+    folder = write_tile_folder(tmp_path / "town", tiles_around(AROUND, ZOOM, 0))
+    (folder / "tilemapresource.xml").write_text('<TileMap><TileSets profile="geodetic"/></TileMap>')
+    with pytest.raises(SkyPartError, match="tiles are in degrees; make them in Web Mercator"):
+        open_maps([str(folder)])
+
+
+@pytest.mark.parametrize("place", [AROUND, (-16.5, 180.0), (-80.0, -179.9999)])
+def test_archives(tmp_path: Path, place: tuple[float, float]) -> None:
+    data = encoded(tiles_around((place[0], min(place[1], 179.99999)), ZOOM, 1))
+    for path in (write_mbtiles(tmp_path / "town.mbtiles", data), write_pmtiles(tmp_path / "town.pmtiles", data)):
+        source = open_maps([str(path)])[0]
+        assert source.name == "town"
+        assert (source.bounds.east - source.bounds.west) % 360 < 0.01
+        truth = (place[0], min(place[1], 179.99999))
+        check_ground(source, truth, metres=80.0 if place[0] > -60 else 40.0)
+
+
+def test_vector_tiles_are_refused(tmp_path: Path) -> None:
+    data = {(0, 0, 0): b"\x1f\x8b vector"}
+    for path in (
+        write_mbtiles(tmp_path / "a.mbtiles", data, "pbf"),
+        write_pmtiles(tmp_path / "a.pmtiles", data, TileType.MVT),
+    ):
+        with pytest.raises(SkyPartError, match=r"holds vector tiles, not pictures; give raster tiles"):
+            open_maps([str(path)])
+
+
+def test_the_deepest_complete_zoom_counts(tmp_path: Path) -> None:
+    """Zoom 19 shows one street only: the map is that of zoom 18; coarser views come from zoom 16."""
+    tiles = tiles_around(AROUND, ZOOM, 2)
+    for x, y in {(x >> 2, y >> 2) for _, x, y in tiles}:
+        tiles[(16, x, y)] = np.full((256, 256, 3), 77, np.uint8)
+    tiles |= tiles_around(AROUND, 19, 0)
+    source = open_maps([str(write_tile_folder(tmp_path / "town", tiles))])[0]
+    check_ground(source, AROUND)
+    far = Footprint(latitude=AROUND[0], longitude=AROUND[1], metres=400.0)
+    assert (read_view(source, far, 20).rgb == 77).all()
+
+
+def test_complete_levels() -> None:
+    x, y = np.meshgrid(np.arange(8), np.arange(8))
+    levels = {3: np.stack([x.ravel(), y.ravel()], axis=1)}
+    levels[2] = np.unique(levels[3] >> 1, axis=0)
+    levels[5] = levels[3] << 2  # one of sixteen descendants each is enough
+    assert set(complete_levels(levels)) == {2, 3, 5}
+    levels[5] = levels[5][:40]
+    assert set(complete_levels(levels)) == {2, 3}
+
+
+def test_missing_and_transparent_tiles_are_invalid(tmp_path: Path) -> None:
+    tiles = tiles_around(AROUND, ZOOM, 1)
+    x, y = tile_of(*AROUND, ZOOM)
+    del tiles[(ZOOM, x + 1, y)]
+    clear = np.dstack([tiles.pop((ZOOM, x - 1, y)), np.zeros((256, 256), np.uint8)])
+    folder = write_tile_folder(tmp_path / "town", tiles | {(ZOOM, x - 1, y): clear})
+    source = open_maps([str(folder)])[0]
+    grid = source.grids[0]
+    column, row = np.meshgrid(np.arange(768) + 0.5, np.arange(256, 512) + 0.5)
+    lat, lon = grid.to_degrees(column[::4, ::4], row[::4, ::4])
+    rgb, valid = source.sample(latitude=lat, longitude=lon)
+    assert (valid == ((column[::4, ::4] > 256) & (column[::4, ::4] < 512))).mean() > 0.98
+    seen = ground(lat, lon, around=AROUND)
+    inner = np.s_[:, 70:122]
+    assert np.abs(rgb[inner] - seen[inner]).max() < 25  # averaged over 4 x 4 pixels
+
+
+def test_a_damaged_tile_is_named(tmp_path: Path) -> None:
+    data = encoded(tiles_around(AROUND, ZOOM, 1))
+    x, y = tile_of(*AROUND, ZOOM)
+    data[(ZOOM, x, y)] = data[(ZOOM, x, y)][:2000]
+    source = open_maps([str(write_mbtiles(tmp_path / "town.mbtiles", data))])[0]
+    with pytest.raises(SkyPartError, match=rf"town.mbtiles: tile {ZOOM}/{x}/{y} is no picture or is cut short"):
+        check_ground(source, AROUND)
+
+
+def test_archives_cut_short_are_refused(tmp_path: Path) -> None:
+    data = encoded(tiles_around(AROUND, ZOOM, 2))
+    whole = write_pmtiles(tmp_path / "town.pmtiles", data)
+    whole.write_bytes(whole.read_bytes()[:140])
+    with pytest.raises(SkyPartError, match=r"town.pmtiles: .*copy it again"):
+        open_maps([str(whole)])
+    base = write_mbtiles(tmp_path / "town.mbtiles", data)
+    base.write_bytes(base.read_bytes()[:5000])
+    with pytest.raises(SkyPartError, match=r"town.mbtiles: cannot be read as MBTiles"):
+        open_maps([str(base)])
+
+
+def test_an_archive_without_tiles_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(SkyPartError, match=r"town.mbtiles: holds no tiles"):
+        open_maps([str(write_mbtiles(tmp_path / "town.mbtiles", {}))])
+
+
+def test_numbers_along_the_hilbert_curve() -> None:
+    numbers = np.concatenate([np.arange(1 + 4 + 16 + 64), np.array([12_345_678_901, 4**15])])
+    found = {(z, *place) for z, places in from_numbers(numbers).items() for place in places.tolist()}
+    assert found == {tileid_to_zxy(int(number)) for number in numbers}
+
+
+def test_the_fingerprint_follows_the_tiles(tmp_path: Path) -> None:
+    folder = write_tile_folder(tmp_path / "town", tiles_around(AROUND, ZOOM, 1))
+    first = open_maps([str(folder)])[0].fingerprint
+    assert open_maps([str(folder)])[0].fingerprint == first
+    next(folder.rglob("*.png")).unlink()
+    assert open_maps([str(folder)])[0].fingerprint != first
