@@ -141,6 +141,15 @@ def test_a_gap_is_coasted_with_a_growing_radius_then_lost_then_found() -> None:
     assert points[60].raw is fixes[60]
 
 
+def test_a_track_too_wide_to_tell_is_no_witness_for_the_next_fix() -> None:
+    dice = np.random.default_rng(17)
+    seconds = np.arange(80.0)
+    fixes = noisy_fixes(dice, straight(seconds))
+    fixes[40:66] = [no_fix()] * 26
+    points, _ = follow(seconds, fixes)
+    assert [point.state for point in points[64:68]] == ["lost", "lost", "lost", "tracking"]
+
+
 def test_a_short_gap_is_bridged_by_smoothing() -> None:
     dice = np.random.default_rng(9)
     seconds = np.arange(80.0)
