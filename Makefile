@@ -6,7 +6,11 @@ READY := $(VENV)/.ready
 # A process a core, one thread each: steadier and faster than threads that wait for each other.
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/pytest -q -n auto --dist worksteal
 
-.PHONY: demo test quick lint format clean setup
+# Where the developers' copies of weights and data lie; elsewhere `skypart data fetch` and the hub give them.
+SHARED ?= ../shared
+MODEL := runs/default-model
+
+.PHONY: demo test quick lint format clean setup train-default
 
 setup: $(READY)
 
@@ -39,6 +43,10 @@ quick: $(READY)
 test: lint
 	@echo "==> All tests"
 	@$(PYTEST)
+
+# The model that ships: render its data, train both stages, write half-precision weights beside the runs.
+train-default: $(READY)
+	@SKYPART=$(BIN)/skypart TORCHRUN=$(BIN)/torchrun PYTHON=$(BIN)/python SHARED=$(SHARED) OUT=$(MODEL) sh recipes/default-model.sh
 
 clean:
 	rm -rf $(VENV) build dist demo-out .mypy_cache .ruff_cache .pytest_cache src/*.egg-info

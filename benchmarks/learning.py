@@ -35,7 +35,9 @@ SEEDS = (42, 123, 2024)
 # CLS-only: the embedding is the CLS branch, and no loss touches parts; everything else is the same.
 VARIANTS: dict[str, list[str]] = {
     "full SkyPart": [],
-    "CLS-only": ["head.readout=cls", "loss.part=false", "loss.patch_nce=false", "loss.alt=false"],
+    "CLS-only": [
+        "head.readout=cls", "head.patch_layer=10", "loss.part=false", "loss.alt=false", "loss.branches=false",
+    ],  # fmt: skip
 }
 
 

@@ -1,0 +1,26 @@
+#!/bin/sh
+# How the default model came to be; called by `make train-default`. Resumable: what is there is not made again.
+set -eu
+data="$SHARED/data"
+backbone="$SHARED/weights/dinov2_vits14_descendant.safetensors"
+if [ ! -d "$data" ]; then
+    data="$OUT/public"
+    for name in naip_california kentucky_lidar oam_drone_mosaics; do "$SKYPART" data fetch "$name" -o "$data"; done
+fi
+# Without the developers' backbone the published one is taken, from the hub.
+[ -f "$backbone" ] || backbone=dinov2_vits14
+
+# Held out for tests: Long Beach, Eureka, Autzen, and the procedural style `coast`.
+"$SKYPART" world make "$OUT/data/real" --from "$data/kentucky_lidar_public_domain" --from "$data/naip_california_cc_by" \
+    --from "$data/oam_drone_mosaics_cc_by" --locations 1312 --like free --image-size 256 --no-maps \
+    --skip long_beach,eureka --spacing 90
+"$SKYPART" world make "$OUT/data/procedural" --locations 1200 --seed 1 --like free --image-size 256 --no-maps \
+    --styles town,suburb,industry,campus,farmland --spacing 120
+
+export OMP_NUM_THREADS=1
+for stage in default-model default-model-fine; do
+    "$TORCHRUN" --nproc-per-node 2 -m skypart.cli train "recipes/$stage.toml" backbone.name="$backbone"
+done
+"$PYTHON" -c "import skypart, sys; skypart.save(skypart.load(sys.argv[1], size=224), sys.argv[2], dtype='float16')" \
+    "$OUT/fine/model.safetensors" "$OUT/default.safetensors"
+echo "wrote $OUT/default.safetensors"
