@@ -81,7 +81,7 @@ class VideoFrames:
                 continue
             due = due + every if due + every > time else time + every
             image: RgbImage = np.ascontiguousarray(pixels[:, :, ::-1])
-            yield Frame(time, image, f"{self.path}#{number}")
+            yield Frame(time, image, f"{self.path.name}#{number}")
         short = self._count - (number + 1 - missed)
         if short > max(2, 0.01 * self._count):  # containers' counts are a little off where nothing is wrong
             self.skipped += short
