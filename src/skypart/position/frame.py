@@ -7,7 +7,7 @@ from skypart.images.decode import RgbImage
 
 @dataclass(frozen=True)
 class Frame:
-    """One photo of a flight: seconds from its start, its pixels, and the path of its file (of a video: name and frame number)."""
+    """One photo of a flight: seconds from its start, its pixels, and its path (of a video: name and frame number)."""
 
     time_s: float
     image: RgbImage
