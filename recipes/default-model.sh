@@ -5,7 +5,7 @@ data="$SHARED/data"
 backbone="$SHARED/weights/dinov2_vits14_descendant.safetensors"
 if [ ! -d "$data" ]; then
     data="$OUT/public"
-    for name in naip_california kentucky_lidar oam_drone_mosaics; do "$SKYPART" data fetch "$name" -o "$data"; done
+    for name in naip-california kentucky oam-mosaics; do "$SKYPART" data fetch "$name" -o "$data"; done
 fi
 # Without the developers' backbone the published one is taken, from the hub.
 [ -f "$backbone" ] || backbone=dinov2_vits14
