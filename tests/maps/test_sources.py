@@ -1,10 +1,8 @@
 """Tables of pictures, folders of rasters, maps elsewhere, and reading from several threads."""
 
-import re
-import threading
+import subprocess
+import sys
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
-from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import numpy as np
@@ -154,37 +152,40 @@ def test_several_paths_are_several_maps(tmp_path: Path) -> None:
     assert [source.name for source in open_maps(paths)] == ["one", "two"]
 
 
-class Ranged(SimpleHTTPRequestHandler):
-    """Serves parts of files, as the stores of large rasters do."""
-
-    def do_GET(self) -> None:
-        data = Path(self.translate_path(self.path)).read_bytes() if "map.tif" in self.path else b""
-        first, last = re.findall(r"bytes=(\d+)-(\d+)", self.headers.get("Range", "bytes=0-99999999"))[0]
-        part = data[int(first) : int(last) + 1]
-        self.send_response(206 if part else 404)
+RANGED = """
+import http.server, re, sys
+data = open(sys.argv[1], "rb").read()
+class Ranged(http.server.BaseHTTPRequestHandler):
+    def do_HEAD(self):
+        self.answer(200 if self.path == "/map.tif" else 404, data, 0)
+    def do_GET(self):
+        wanted = re.match(r"bytes=(\\d+)-(\\d+)", self.headers.get("Range", ""))
+        first, last = map(int, wanted.groups()) if wanted else (0, len(data) - 1)
+        self.answer(206 if self.path == "/map.tif" else 404, data[first : last + 1], first)
+    def answer(self, code, part, first):
+        self.send_response(code)
         self.send_header("Content-Length", str(len(part)))
-        self.send_header("Content-Range", f"bytes {first}-{int(first) + len(part) - 1}/{len(data)}")
+        self.send_header("Content-Range", f"bytes {first}-{first + len(part) - 1}/{len(data)}")
         self.end_headers()
-        self.wfile.write(part)
-
-    def log_message(self, *args: object) -> None:
-        pass
+        if self.command == "GET":
+            self.wfile.write(part)
+server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Ranged)
+print(server.server_port, flush=True)
+server.serve_forever()
+"""
 
 
 def test_a_raster_over_the_network_when_allowed(tmp_path: Path) -> None:
-    write_ground(tmp_path / "map.tif")
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), partial(Ranged, directory=str(tmp_path)))
-    thread = threading.Thread(target=server.serve_forever)
-    thread.start()
-    try:
-        source = open_maps([f"http://127.0.0.1:{server.server_port}/map.tif"], network=True)[0]
-        assert source.name == "map"
-        check_ground(source, Footprint(latitude=AROUND[0], longitude=AROUND[1], metres=60.0))
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()
+    path = write_ground(tmp_path / "map.tif")
+    command = [sys.executable, "-c", RANGED, str(path)]  # its own process: GDAL waits without letting threads run
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as server:
+        try:
+            assert server.stdout is not None
+            source = open_maps([f"http://127.0.0.1:{server.stdout.readline().strip()}/map.tif"], network=True)[0]
+            assert source.name == "map"
+            check_ground(source, Footprint(latitude=AROUND[0], longitude=AROUND[1], metres=60.0))
+        finally:
+            server.kill()
 
 
 def test_many_threads_read_the_same(tmp_path: Path) -> None:

@@ -43,8 +43,9 @@ class PixelReader(Protocol):
 def shrunk(rgba: NDArray[np.uint8], height: int, width: int) -> NDArray[np.uint8]:
     """A picture (h, w, 4) averaged to fewer pixels, the transparent ones without weight."""
     alpha = rgba[..., 3:].astype(np.float32) / 255.0
-    heavy = np.concatenate([rgba[..., :3] * alpha, alpha], axis=2)
-    heavy = cv2.resize(heavy, (width, height), interpolation=cv2.INTER_AREA).reshape(height, width, 4)
-    heavy[..., :3] /= np.maximum(heavy[..., 3:], 1e-6)
-    heavy[..., 3] *= 255.0
-    return np.rint(heavy).astype(np.uint8)
+    weighted = np.concatenate([rgba[..., :3] * alpha, alpha], axis=2)
+    fewer: NDArray[np.float32] = cv2.resize(weighted, (width, height), interpolation=cv2.INTER_AREA)
+    fewer = fewer.reshape(height, width, 4)
+    fewer[..., :3] /= np.maximum(fewer[..., 3:], 1e-6)
+    fewer[..., 3] *= 255.0
+    return np.rint(fewer).astype(np.uint8)

@@ -67,7 +67,8 @@ def opened(path: str, driver: str) -> Generator[Any, None, None]:
 
 def _open(path: str, driver: str) -> Any:
     _limit_cache()
-    with warnings.catch_warnings():
+    remote = not Path(path).exists()  # where every look for a file beside it is a request
+    with warnings.catch_warnings(), rasterio.Env(GDAL_DISABLE_READDIR_ON_OPEN="EMPTY_DIR" if remote else "FALSE"):
         warnings.simplefilter("ignore", NotGeoreferencedWarning)
         return rasterio.open(path, driver=driver, sharing=False)
 
