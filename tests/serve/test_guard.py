@@ -1,4 +1,5 @@
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 from fastapi.testclient import TestClient
@@ -63,7 +64,7 @@ def test_a_key_is_wanted_for_all_but_page_and_health(
 ) -> None:
     client = open_client(service, api_key="schlüssel-7")
     photo = encoded(service.photo(300, 320))
-    asks = {
+    asks: dict[str, Callable[[dict[str, Any]], Any]] = {
         "index": lambda headers: client.get("/v1/index", headers=headers),
         "metrics": lambda headers: client.get("/metrics", headers=headers),
         "tile": lambda headers: client.get("/tiles/16/34871/22729.png", headers=headers),

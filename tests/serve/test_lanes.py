@@ -2,6 +2,7 @@ import asyncio
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from typing import Any
 
 import httpx
@@ -57,7 +58,10 @@ def test_a_full_queue_says_when_to_come_back() -> None:
 
     free = threading.Event()
     lane = Lane("test", 1, 2)
-    assert asyncio.run(crowd()) == [True, True, True]
+    try:
+        assert asyncio.run(crowd()) == [True, True, True]
+    finally:
+        free.set()
     assert lane.running == lane.waiting == 0
     lane.close()
 
@@ -76,7 +80,10 @@ def test_who_leaves_the_queue_is_never_worked_for() -> None:
     done: list[str] = []
     free = threading.Event()
     lane = Lane("test", 1, 2)
-    asyncio.run(crowd())
+    try:
+        asyncio.run(crowd())
+    finally:
+        free.set()
     assert done == ["third"]
     lane.close()
 
@@ -94,6 +101,10 @@ class Gated(FakeService):
         self.gate.wait()
         return super().locate(image, name, prior, hints)
 
+    def close(self) -> None:
+        """Let everyone through."""
+        self.gate.set()
+
 
 def gauge(url: str, name: str) -> float:
     """One value of /metrics."""
@@ -108,7 +119,7 @@ def wait_for(url: str, name: str, value: float) -> None:
 
 def test_a_full_server_refuses_and_goes_on(service: FakeService, photo: bytes) -> None:
     gated = Gated(service.town)
-    with serving(gated, ServeOptions(port=0, workers=1, queue=2)) as url, ThreadPoolExecutor(8) as pool:
+    with serving(gated, ServeOptions(port=0, workers=1, queue=2)) as url, ThreadPoolExecutor(8) as pool, closing(gated):
 
         def ask(_: int) -> httpx.Response:
             return httpx.post(f"{url}/v1/locate", files={"photo": ("a.jpg", photo)}, timeout=None)
@@ -129,7 +140,7 @@ def test_a_full_server_refuses_and_goes_on(service: FakeService, photo: bytes) -
 
 def test_a_client_that_leaves_gives_up_its_place(service: FakeService, photo: bytes) -> None:
     gated = Gated(service.town)
-    with serving(gated, ServeOptions(port=0, workers=1, queue=2)) as url, ThreadPoolExecutor(2) as pool:
+    with serving(gated, ServeOptions(port=0, workers=1, queue=2)) as url, ThreadPoolExecutor(2) as pool, closing(gated):
         first = pool.submit(httpx.post, f"{url}/v1/locate", files={"photo": ("first.jpg", photo)}, timeout=None)
         gated.begun.acquire()
         with pytest.raises(httpx.ReadTimeout):

@@ -3,8 +3,8 @@ import io
 import json
 from collections.abc import Callable
 from dataclasses import fields, replace
+from typing import Any
 
-import httpx
 import pytest
 from fastapi.testclient import TestClient
 from PIL import Image
@@ -18,7 +18,7 @@ from tests.serve.conftest import encoded
 from tests.serve.fake_service import FakeService
 
 
-def locate(client: TestClient, photo: bytes, name: str = "photo.jpg", **form: object) -> httpx.Response:
+def locate(client: TestClient, photo: bytes, name: str = "photo.jpg", **form: object) -> Any:
     return client.post("/v1/locate", files={"photo": (name, photo)}, data={k: str(v) for k, v in form.items()})
 
 

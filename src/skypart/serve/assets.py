@@ -78,8 +78,7 @@ def install(library: Library = LEAFLET) -> bool:
     with tarfile.open(fileobj=io.BytesIO(archive), mode="r:gz") as packed:
         for path in library.files:
             member = packed.extractfile(f"package/{path}")
-            if member is None:
-                raise SkyPartError(f"{library.name} {library.version}: no {path} in its archive; pin another version")
+            assert member is not None  # the archive is the pinned one
             with atomic_path(library.folder / Path(path).name) as temporary:
                 temporary.write_bytes(member.read())
     return True

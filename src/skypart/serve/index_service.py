@@ -39,6 +39,7 @@ class IndexService:
             bounds=IndexBounds(south=box.south, west=box.west, north=box.north, east=box.east),
             attribution=", ".join(Path(path).name for entry in index.manifest.maps for path in entry.paths[:1]),
             calibrated=self.locator.calibrated,
+            fingerprints=[entry.fingerprint for entry in index.manifest.maps],
         )
         if gsd:
             info["gsd_m"] = min(gsd)
@@ -61,9 +62,11 @@ class IndexService:
         """The map under `footprint`."""
         with self.reading:
             picture = self.locator.index.view(footprint, size)
-        if picture is None:
+        if picture is not None:
+            return picture
+        if self.locator.index.missing:
             raise SkyPartError("the map of this index was moved or changed; its pictures cannot be shown")
-        return picture
+        raise SkyPartError("the map shows nothing there; ask for a place inside it")
 
     def tile(self, z: int, x: int, y: int) -> NDArray[np.uint8] | None:
         """A Web Mercator tile; None where the map has nothing."""
@@ -75,6 +78,8 @@ class IndexService:
         """Photos of the folder, the labelled ones with their position."""
         if self.folder is None:
             return []
+        if not self.folder.is_dir():
+            raise SkyPartError(f"{self.folder}: no such folder; give a folder of photos to try")
         if any((self.folder / name).is_file() for name in NAMES):
             return [
                 Example(

@@ -64,6 +64,7 @@ class Lane:
         try:
             await asyncio.wait((result, leaving), return_when=asyncio.FIRST_COMPLETED)
             if not result.done():
+                job.cancel()
                 result.cancel()
                 raise RefusedError(400, "the client went away")
             return result.result()
