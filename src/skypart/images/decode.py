@@ -174,3 +174,8 @@ def list_photos(sources: Sequence[Path]) -> list[Path]:
             f"no images in {', '.join(map(str, sources)) or 'the empty list'}; name photos or their folder"
         )
     return photos
+
+
+def listed_file(folder: Path, name: str) -> Path:
+    """An image named in a table that lies in `folder`: in the folder `images` there, or beside the table."""
+    return folder / "images" / name if (folder / "images" / name).exists() else folder / name

@@ -7,8 +7,6 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from rasterio.transform import Affine
-from scipy.sparse import csr_array
-from scipy.sparse.csgraph import connected_components
 
 from skypart.maps.footprint import Bounds
 from skypart.maps.grid import Grid, Plane, Point, apply_affine
@@ -69,16 +67,19 @@ class MapSource:
         low, high = self._boxes[:, :2], self._boxes[:, 2:]
         few = 3 * max(part.grid.gsd_m for part in self.parts) / 111_000  # pixels, in degrees of latitude
         gap = few * np.array([1.0, 1 / max(0.01, np.cos(np.radians(self.frame.latitude)))])
-        rows, columns = [], []
-        for index in range(len(self.parts)):
-            near = np.flatnonzero(((low <= high[index] + gap) & (high >= low[index] - gap)).all(axis=1))
-            rows.append(np.full(len(near), index))
-            columns.append(near)
-        pairs = np.concatenate(rows), np.concatenate(columns)
-        links = csr_array((np.ones(len(pairs[0])), pairs), shape=(len(self.parts), len(self.parts)))
-        _, labels = connected_components(links, directed=False)
-        groups = [np.flatnonzero(labels == label) for label in range(labels.max() + 1)]
-        return tuple(_common_grid([self.parts[index].grid for index in group]) for group in groups)
+        left = np.ones(len(self.parts), np.bool_)
+        grids = []
+        while left.any():
+            group: list[int] = []
+            waiting = [int(np.argmax(left))]
+            left[waiting] = False
+            while waiting:
+                group.append(waiting.pop())
+                touching = left & ((low <= high[group[-1]] + gap) & (high >= low[group[-1]] - gap)).all(axis=1)
+                left &= ~touching
+                waiting += np.flatnonzero(touching).tolist()
+            grids.append(_common_grid([self.parts[index].grid for index in sorted(group)]))
+        return tuple(grids)
 
     @cached_property
     def _boxes(self) -> FloatArray:

@@ -8,13 +8,13 @@ import numpy as np
 from rasterio.transform import Affine
 
 from skypart.errors import SkyPartError
+from skypart.images.decode import listed_file
 from skypart.maps.fingerprint import combined, file_digest
 from skypart.maps.georeference import check_grid, plane_of
 from skypart.maps.grid import Grid, Plane, crs_plane
 from skypart.maps.local_frame import LocalFrame
 from skypart.maps.map_source import MapSource, Part
 from skypart.maps.rasters import RasterPixels, check_whole, driver_of, opened
-from skypart.worlds.rasters import indexed_file
 
 COLUMNS = (
     "file and one of: latitude, longitude of the centre + metres across or gsd; north, west, south, east; "
@@ -40,7 +40,7 @@ def csv_source(path: Path) -> MapSource:
     parts, digests = [], [file_digest(path)]
     for number, line in _lines(path):
         where = f"{path}, line {number}"
-        file = indexed_file(path.parent, line["file"])
+        file = listed_file(path.parent, line["file"])
         if not file.is_file():
             raise SkyPartError(f"{where}: there is no picture {file}; name it relative to the table's folder")
         driver = driver_of(file)

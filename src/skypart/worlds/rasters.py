@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from pyproj import CRS, Transformer
 
 from skypart.errors import SkyPartError
-from skypart.images.decode import open_image, read_rgb
+from skypart.images.decode import listed_file, open_image, read_rgb
 from skypart.worlds.geotiff import geotiff_source
 from skypart.worlds.ground import FloatMap, World
 from skypart.worlds.relief import ground_from_raster
@@ -101,15 +101,10 @@ def _indexed_sources(folder: Path, seed: int) -> list[RasterSource]:
         rng = np.random.default_rng([seed, 11, index])
         dated = [lines_of_place[i] for i in rng.permutation(len(lines_of_place))]
         first = dated[0]
-        files = tuple(indexed_file(folder, line["file"]) for line in dated)
+        files = tuple(listed_file(folder, line["file"]) for line in dated)
         extent = (float(first["width"]) * float(first["gsd_m"]), float(first["height"]) * float(first["gsd_m"]))
         sources.append(RasterSource(name, files, None, extent, _load_indexed, tuple(first.items())))
     return sources
-
-
-def indexed_file(folder: Path, name: str) -> Path:
-    """A picture named in a table: in the folder `images` beside the table, or beside it."""
-    return folder / "images" / name if (folder / "images" / name).exists() else folder / name
 
 
 def _load_indexed(source: RasterSource) -> World:
