@@ -17,7 +17,7 @@ SEGMENT_BYTES = 256 << 20
 _COPIED = 16_384
 _OURS = re.compile(
     r"\d{12,}-\d+\.(vectors|footprints)\.npy"
-    r"|\.(manifest|approximate|\d{12,}-\d+\.(vectors|footprints))\.tmp-[0-9a-f]{8}\.(json|npz|npy)"
+    r"|\.(manifest|approximate|\d{12,}-\d+\.(vectors|footprints))\.tmp-[0-9a-f]{8}\.(json|faiss|npy)"
 )
 """Names of segment files, and of temporary files of all we write; nothing else is ever deleted."""
 

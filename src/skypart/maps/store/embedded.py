@@ -113,14 +113,14 @@ class EmbeddedStore:
             segments=len(manifest.segments),
             bytes=sum(file.bytes for record in manifest.segments for file in record.files),
             maps=maps,
-            approximate=None if cache is None else cache.recall,
+            approximate=None if cache is None else cache.settings.recall,
         )
 
     def build_approximate(self, sample: NDArray[np.float32] | None = None) -> float | None:
         """Make searches without an area fast where there are 200,000 views or more: the recall@10, else None.
 
         sample (s, d): real queries to tune with. Any later change of the store makes searches exact again until this
-        is called again. None too where looking at most of the views would be needed.
+        is called again. None too where no setting reaches a recall of 99 %; searches stay exact then.
         """
         with self._mutex:
             self._become_writer()
@@ -128,11 +128,11 @@ class EmbeddedStore:
             if len(snapshot) < approximate.FROM_VIEWS:
                 return None
             state = self._manifest.content_hash
-            if approximate.load(self.folder, state, len(snapshot), snapshot.dimension) is None:
-                approximate.save(self.folder, approximate.build(snapshot, sample), state)
+            if sample is not None or approximate.load(self.folder, state) is None:
+                approximate.build(self.folder, snapshot, state, sample)
                 self._cache = ("", None)
             cache = self._approximate()
-            return None if cache is None else cache.recall
+            return None if cache is None else cache.settings.recall
 
     def refresh(self) -> bool:
         """Go to the newest state that others have written; whether there was a newer one."""
@@ -199,10 +199,9 @@ class EmbeddedStore:
         """The cache that belongs to the state, if it is worth using."""
         manifest = self._manifest
         if self._cache[0] != manifest.content_hash:
-            cache = approximate.load(self.folder, manifest.content_hash, manifest.views, manifest.dimension)
-            self._cache = (manifest.content_hash, cache)
+            self._cache = (manifest.content_hash, approximate.load(self.folder, manifest.content_hash))
         cache = self._cache[1]
-        return cache if cache is not None and cache.worthwhile else None
+        return cache if cache is not None and cache.settings.probes else None
 
     def _refuse_closed(self) -> None:
         if self._closed:
