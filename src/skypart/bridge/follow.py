@@ -63,8 +63,8 @@ def score_text(score: TrackScore) -> str:
 def middle(locator: Locator) -> LocalFrame:
     """A metric frame around the middle of the index's maps."""
     box = locator.index.bounds
-    span = (box.east - box.west) % 360
-    return LocalFrame(latitude=(box.south + box.north) / 2, longitude=(box.west + span / 2 + 180) % 360 - 180)
+    longitude = (box.west + box.degrees_wide / 2 + 180) % 360 - 180
+    return LocalFrame(latitude=(box.south + box.north) / 2, longitude=longitude)
 
 
 def area_km2(locator: Locator) -> float:

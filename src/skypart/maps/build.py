@@ -13,7 +13,7 @@ from rich.progress import Progress, TaskID
 from skypart.atomic import atomic_path
 from skypart.errors import SkyPartError
 from skypart.maps.footprint import Footprint
-from skypart.maps.index import MANIFEST, Manifest, MapEntry, ViewOptions
+from skypart.maps.index import MANIFEST, Manifest, MapEntry, ViewOptions, stored_name
 from skypart.maps.map_source import MapSource
 from skypart.maps.sources import open_maps
 from skypart.maps.store import EmbeddedStore, ViewBatch
@@ -42,45 +42,55 @@ def build_index(
     """
     folder = Path(folder)
     sources = open_maps(list(maps), network=network)
-    manifest = _manifest(folder, embedder, model_name, options)
     _check_names(sources)
+    manifest = _manifest(folder, embedder, _lasting(model_name), options)
     added: dict[str, int] = {}
     with progress_bar() as bar:
         for source in sources:
-            known = {entry.name: entry for entry in manifest.maps}
-            if source.name in known and known[source.name].fingerprint == source.fingerprint:
-                continue
-            entry = _index_map(source, folder, embedder, manifest.options, bar)
-            manifest = replace(manifest, maps=(*(e for e in manifest.maps if e.name != source.name), entry))
-            manifest.write(folder)
-            shutil.rmtree(_work(folder, source, embedder, manifest.options), ignore_errors=True)
-            added[source.name] = entry.views
+            known = {entry.name: entry.fingerprint for entry in manifest.maps}
+            work = _work(folder, source, embedder, manifest.options)
+            if known.get(source.name) != source.fingerprint:
+                files = _embed_map(source, work, embedder, manifest.options, bar)
+                manifest = _store_map(source, folder, files, manifest)
+                added[source.name] = manifest.maps[-1].views
+            shutil.rmtree(work, ignore_errors=True)
     if (folder / "work").is_dir() and not any((folder / "work").iterdir()):
         (folder / "work").rmdir()
     return added
 
 
+def _lasting(model_name: str) -> str:
+    """A model's name that holds from other folders too: a path becomes absolute."""
+    path = Path(model_name).expanduser()
+    return str(path.resolve()) if model_name != "default" and path.exists() else model_name
+
+
 def _manifest(folder: Path, embedder: Embedder, model_name: str, options: ViewOptions | None) -> Manifest:
     """The manifest to add to: the folder's own if it has one, which model and options must agree with."""
-    if not (folder / MANIFEST).is_file():
-        if folder.exists() and any(folder.iterdir()):
-            raise SkyPartError(f"{folder}: is not empty and holds no map index; choose a new folder")
-        model = {"digest": embedder.digest, "name": model_name, "size": embedder.size}
-        manifest = Manifest(model, options or ViewOptions())
+    model = {"digest": embedder.digest, "name": model_name, "size": embedder.size}
+    begun: Manifest | None = None
+    if (folder / MANIFEST).is_file():
+        begun = Manifest.read(folder)
+    elif folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise SkyPartError(f"{folder}: is not empty and holds no map index; choose a new folder")
+    chosen = options or (begun.options if begun else ViewOptions())
+    same = begun is not None and (begun.model["digest"], begun.options) == (embedder.digest, chosen)
+    if begun is None or (not begun.maps and not same):
+        shutil.rmtree(folder / "work", ignore_errors=True)  # of an attempt that was given up
+        manifest = Manifest(model, chosen)
         manifest.write(folder)
         return manifest
-    manifest = Manifest.read(folder)
-    if manifest.model["digest"] != embedder.digest:
+    if begun.model["digest"] != embedder.digest:
         raise SkyPartError(
-            f"{folder}: was made with the model {manifest.model['name']}, which is another than {model_name}; "
-            "pass that model, or choose a new folder"
+            f"{folder}: was made with the model {begun.model['name']} at {begun.model['size']} pixels, which is "
+            f"another than {model_name} at {embedder.size}; pass that model and size, or choose a new folder"
         )
-    if options is not None and options != manifest.options:
+    if chosen != begun.options:
         raise SkyPartError(
-            f"{folder}: its views are cut at sizes {manifest.options.sizes_m} m, overlap {manifest.options.overlap}, "
-            f"{manifest.options.rotations} rotations; leave these options out, or choose a new folder"
+            f"{folder}: its views are cut at sizes {begun.options.sizes_m} m, overlap {begun.options.overlap}, "
+            f"{begun.options.rotations} rotations; leave these options out, or choose a new folder"
         )
-    return manifest
+    return begun
 
 
 def _check_names(sources: Sequence[MapSource]) -> None:
@@ -97,10 +107,9 @@ def _work(folder: Path, source: MapSource, embedder: Embedder, options: ViewOpti
     return folder / "work" / hashlib.blake2b(key, digest_size=8).hexdigest()
 
 
-def _index_map(source: MapSource, folder: Path, embedder: Embedder, options: ViewOptions, bar: Progress) -> MapEntry:
-    """Embed what is missing of a map, then put all of it into the store."""
+def _embed_map(source: MapSource, work: Path, embedder: Embedder, options: ViewOptions, bar: Progress) -> list[Path]:
+    """Embed what is missing of a map: the files of all its blocks."""
     views = plan_views(source, options.sizes_m, options.overlap, options.angles)
-    work = _work(folder, source, embedder, options)
     task = bar.add_task(f"indexing {source.name}", total=len(views))
     files = [work / f"{start:09d}.npz" for start in range(0, len(views), BLOCK)]
     for number, file in enumerate(files):
@@ -109,17 +118,34 @@ def _index_map(source: MapSource, folder: Path, embedder: Embedder, options: Vie
             _embed_block(source, block, embedder, file, bar, task)
         else:
             bar.advance(task, len(block))
-    store = EmbeddedStore(folder / "store")
-    store.remove(source.name)
-    stored = 0
-    for vectors, footprints in _segments(files):
-        store.add(ViewBatch(source.name, vectors, footprints))
-        stored += len(vectors)
-    if not stored:
-        raise SkyPartError(f"{source.paths[0]}: every view of this map is empty; check its pixels and no-data value")
-    return MapEntry(
-        source.name, tuple(str(Path(p).resolve()) for p in source.paths), source.fingerprint, stored, source.bounds
-    )
+    return files
+
+
+def _store_map(source: MapSource, folder: Path, files: Sequence[Path], expected: Manifest) -> Manifest:
+    """Put all blocks into the store, then the map last into the manifest; done again after a kill, nothing changes."""
+    name = stored_name(source.name, source.fingerprint)
+    with EmbeddedStore(folder / "store") as store:
+        with store.transaction():
+            held = store.stats().maps
+            stored = held.get(name, 0)
+            for other in held:
+                if other != name and other.rpartition("@")[0] == source.name:
+                    store.remove(other)
+            for vectors, footprints in _segments(files) if not stored else ():
+                store.add(ViewBatch(name, vectors, footprints))
+                stored += len(vectors)
+            if not stored:
+                raise SkyPartError(
+                    f"{source.paths[0]}: every view of this map is empty; check its pixels and no-data value"
+                )
+        manifest = Manifest.read(folder)  # again: others may have added maps since
+        if (manifest.model["digest"], manifest.options) != (expected.model["digest"], expected.options):
+            raise SkyPartError(f"{folder}: was begun anew by another process; choose a folder of your own")
+        paths = tuple(path if "://" in path else str(Path(path).resolve()) for path in source.paths)
+        entry = MapEntry(source.name, paths, source.fingerprint, stored, source.bounds)
+        manifest = replace(manifest, maps=(*(e for e in manifest.maps if e.name != source.name), entry))
+        manifest.write(folder)
+    return manifest
 
 
 def _embed_block(

@@ -25,3 +25,8 @@ class Bounds:
     west: float
     north: float
     east: float
+
+    @property
+    def degrees_wide(self) -> float:
+        """Degrees of longitude from west to east, 0..360."""
+        return (self.east - self.west) % 360.0 or (360.0 if self.east > self.west else 0.0)

@@ -4,6 +4,7 @@ import os
 import threading
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Protocol, TypeVar, cast
 
 
@@ -28,7 +29,7 @@ class Handles:
     @contextmanager
     def borrow(self, path: str, opener: Callable[[], T]) -> Generator[T, None, None]:
         """A handle of the file `path`, opened by `opener` if none is free; closed if its use fails."""
-        key = f"{os.getpid()}:{path}"  # a forked process must not share file offsets with its parent
+        key = f"{os.getpid()}:{_version(path)}:{path}"  # a forked process must not share offsets with its parent
         idle = cast(T | None, self._take(key))
         handle = opener() if idle is None else idle
         try:
@@ -51,6 +52,15 @@ class Handles:
             surplus = self._idle.pop(0)[1] if len(self._idle) > self._limit else None
         if surplus is not None:
             surplus.close()
+
+
+def _version(path: str) -> str:
+    """A text that changes when another file is put in the place of `path`; empty for what is no file."""
+    try:
+        found = Path(path).stat()
+    except OSError:
+        return ""
+    return f"{found.st_ino}-{found.st_size}-{found.st_mtime_ns}"
 
 
 HANDLES = Handles()

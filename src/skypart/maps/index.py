@@ -1,8 +1,9 @@
 """A map index: one folder with the embeddings of a map's views, what they show, and the model that made them."""
 
 import json
+import math
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -39,7 +40,7 @@ class ViewOptions:
 
     def __post_init__(self) -> None:
         """Refuse what cannot be cut."""
-        if not self.sizes_m or min(self.sizes_m) <= 0:
+        if not self.sizes_m or not all(0 < size < math.inf for size in self.sizes_m):
             raise SkyPartError("--sizes must be metres greater than 0, for instance --sizes 100,160,250")
         if not 0 <= self.overlap <= 0.9:
             raise SkyPartError("--overlap must lie between 0 and 0.9")
@@ -111,7 +112,8 @@ class Manifest:
                 for m in content["maps"]
             )
             cut = ViewOptions(tuple(options["sizes_m"]), float(options["overlap"]), int(options["rotations"]))
-            return Manifest(dict(content["model"]), cut, maps, content["calibration"])
+            model = {key: content["model"][key] for key in ("digest", "name", "size")}
+            return Manifest(model, cut, maps, content["calibration"])
         except (ValueError, KeyError, TypeError) as error:
             raise SkyPartError(f"{file}: damaged ({error!r}); index the map again") from error
 
@@ -147,19 +149,19 @@ class MapIndex:
 
     def search(self, vectors: NDArray[np.float32], k: int, within: Bounds | Circle | None = None) -> list[list[Hit]]:
         """The `k` views nearest to each of (q, dim) unit vectors, best first."""
-        return self.store.search(vectors, k, within)
+        found = self.store.search(vectors, k, within)
+        return [[replace(hit, map_name=hit.map_name.rpartition("@")[0]) for hit in hits] for hits in found]
 
     @cached_property
     def sources(self) -> dict[str, MapSource]:
         """The maps themselves by name, as far as they still lie where they were; see `missing`."""
         found: dict[str, MapSource] = {}
         for entry in self.manifest.maps:
-            paths = _moved(entry.paths, self.folder)
-            if paths is None:
+            try:
+                opened = open_maps(_moved(entry.paths, self.folder))
+            except SkyPartError:  # gone or damaged
                 continue
-            for source in open_maps(paths):
-                if source.name == entry.name and source.fingerprint == entry.fingerprint:
-                    found[entry.name] = source
+            found |= {s.name: s for s in opened if (s.name, s.fingerprint) == (entry.name, entry.fingerprint)}
         return found
 
     @property
@@ -182,31 +184,29 @@ class MapIndex:
         return render_tile(list(self.sources.values()), z, x, y)
 
 
-def _moved(paths: Sequence[str], folder: Path) -> list[str] | None:
+def stored_name(name: str, fingerprint: str) -> str:
+    """What the store calls a map: each version of it differently, so that no kill can leave a mixture behind."""
+    return f"{name}@{fingerprint}"
+
+
+def _moved(paths: Sequence[str], folder: Path) -> list[str]:
     """Where the files of a map lie now: at their place, or beside the index."""
-    found = []
-    for path in paths:
-        beside = folder.parent / Path(path).name
-        if Path(path).exists():
-            found.append(path)
-        elif beside.exists():
-            found.append(str(beside))
-        else:
-            return None
-    return found
+    beside = {path: folder.parent / Path(path).name for path in paths}
+    return [str(beside[path]) if not Path(path).exists() and beside[path].exists() else path for path in paths]
 
 
 def join_bounds(boxes: Sequence[Bounds]) -> Bounds:
     """The smallest box around boxes; over the antimeridian where that is shorter."""
     south, north = min(box.south for box in boxes), max(box.north for box in boxes)
 
-    def span(shift: float) -> tuple[float, float]:
-        wests = [(box.west - shift) % 360 for box in boxes]
-        easts = [west + (box.east - box.west) % 360 for west, box in zip(wests, boxes, strict=True)]
-        return min(wests) + shift, max(easts) + shift
+    def width(west: float) -> float:
+        """Degrees from `west` eastwards to the end of the last box."""
+        return max((box.west - west) % 360 + box.degrees_wide for box in boxes)
 
-    west, east = min((span(shift) for shift in (-180.0, 0.0)), key=lambda edges: edges[1] - edges[0])
-    return Bounds(south=south, west=_wrap(west), north=north, east=_wrap(east))
+    west = min((box.west for box in boxes), key=width)
+    if width(west) >= 360:
+        return Bounds(south=south, west=-180.0, north=north, east=180.0)
+    return Bounds(south=south, west=west, north=north, east=_wrap(west + width(west)))
 
 
 def _wrap(longitude: float) -> float:

@@ -19,11 +19,10 @@ def map_picture(index: MapIndex, edge: int = 1200) -> RgbImage | None:
         return None
     box = index.bounds
     height, width = _shape(box, edge)
-    span = (box.east - box.west) % 360
 
     def locate(rows: NDArray[np.int64], columns: NDArray[np.int64]) -> Degrees:
         latitude = box.north - (rows[:, None] + 0.5) / height * (box.north - box.south)
-        longitude = box.west + (columns[None, :] + 0.5) / width * span
+        longitude = box.west + (columns[None, :] + 0.5) / width * box.degrees_wide
         wide = np.broadcast_arrays(latitude, longitude)
         return Degrees(np.asarray(wide[0]), (np.asarray(wide[1]) + 180) % 360 - 180)
 
@@ -40,6 +39,6 @@ def map_picture(index: MapIndex, edge: int = 1200) -> RgbImage | None:
 def _shape(box: Bounds, edge: int) -> tuple[int, int]:
     """(height, width) in pixels of a box in degrees."""
     tall = box.north - box.south
-    wide = ((box.east - box.west) % 360) * np.cos(np.radians((box.north + box.south) / 2))
+    wide = box.degrees_wide * np.cos(np.radians((box.north + box.south) / 2))
     scale = edge / max(tall, wide)
     return max(round(tall * scale), 1), max(round(wide * scale), 1)

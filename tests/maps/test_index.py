@@ -1,0 +1,438 @@
+"""Building and opening an index: killed and resumed work, second and replaced maps, refusals, maps that move."""
+
+import json
+import shutil
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from skypart.errors import SkyPartError
+from skypart.maps import build
+from skypart.maps.build import build_index
+from skypart.maps.footprint import Bounds
+from skypart.maps.index import Manifest, MapIndex, ViewOptions, join_bounds, view_options
+from skypart.maps.picture import map_picture
+from skypart.maps.sources import open_maps
+from skypart.maps.views import plan_views, read_view
+from tests.maps.makers import write_raster
+from tests.position.stand_in import ColourEmbedder, degrees, quilt, write_quilt
+
+OPTIONS = ViewOptions(sizes_m=(120.0, 180.0), overlap=0.4)
+VIEWS = 25
+
+
+@pytest.fixture(autouse=True)
+def _small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(build, "BLOCK", 4)
+
+
+@pytest.fixture
+def town(tmp_path: Path) -> Path:
+    """A map of 300 x 300 m: 16 views of 120 m and 9 of 180 m."""
+    return write_quilt(tmp_path / "town.tif", seed=1, edge=300)
+
+
+def built(folder: Path, *maps: Path, embedder: ColourEmbedder | None = None, **more: Any) -> dict[str, int]:
+    return build_index(
+        [str(path) for path in maps], folder, embedder or ColourEmbedder(), "colours", **({"options": OPTIONS} | more)
+    )
+
+
+def files(folder: Path) -> dict[str, bytes]:
+    """All files by name, but the lock, which holds the number of a process."""
+    every = (path for path in sorted(folder.rglob("*")) if path.is_file() and path.name != "writer.lock")
+    return {str(path.relative_to(folder)): path.read_bytes() for path in every}
+
+
+def test_every_view_is_found_by_its_own_picture(town: Path, tmp_path: Path) -> None:
+    assert built(tmp_path / "i", town) == {"town": VIEWS}
+    index = MapIndex(tmp_path / "i")
+    assert (index.name, index.manifest.model["digest"]) == ("i", ColourEmbedder().digest)
+    source = open_maps([str(town)])[0]
+    plan = plan_views(source, OPTIONS.sizes_m, OPTIONS.overlap, (0.0,))
+    pictures = [read_view(source, view, 168).rgb for view in plan]
+    embedder = ColourEmbedder()
+    hits = index.search(embedder.embed(pictures), 1)
+    for view, (best,) in zip(plan, hits, strict=True):
+        assert best.footprint == view and best.map_name == "town" and best.score > 0.999
+
+
+class Killed(BaseException):
+    """Stands for kill -9: nothing but `finally` runs after it."""
+
+
+def _kill_embedding(monkeypatch: pytest.MonkeyPatch, embedder: ColourEmbedder) -> None:
+    def forward(inputs: Any) -> Any:
+        if embedder.calls >= 8:
+            raise Killed
+        return ColourEmbedder.forward(embedder, inputs)
+
+    monkeypatch.setattr(embedder, "forward", forward)
+
+
+def _kill_at(name: str, when: int, after: bool = False) -> Any:
+    """Dies at the `when`-th call of build's `name` from now on, before or after the work is done."""
+
+    def arrange(monkeypatch: pytest.MonkeyPatch, embedder: ColourEmbedder) -> None:
+        owner, _, attribute = name.rpartition(".")
+        target = getattr(build, owner) if owner else build
+        real, calls = getattr(target, attribute), 0
+
+        def die(*arguments: Any, **more: Any) -> Any:
+            nonlocal calls
+            calls += 1
+            if calls == when and not after:
+                raise Killed
+            result = real(*arguments, **more)
+            if calls == when:
+                raise Killed
+            return result
+
+        monkeypatch.setattr(target, attribute, die)
+
+    return arrange
+
+
+KILLS = {
+    "while embedding": _kill_embedding,
+    "before the second block is written": _kill_at("atomic_path", 2),
+    "before the store": _kill_at("EmbeddedStore", 1),
+    "while storing": _kill_at("EmbeddedStore.add", 1, after=True),
+    "between store and manifest": _kill_at("Manifest.write", 2),
+    "after the manifest": _kill_at("Manifest.write", 2, after=True),
+    "while tidying up": _kill_at("shutil.rmtree", 2),
+}
+
+
+@pytest.mark.parametrize("kill", KILLS)
+def test_a_killed_index_goes_on_and_ends_as_an_unbroken_one(
+    kill: str, town: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    built(tmp_path / "unbroken", town)
+    embedder = ColourEmbedder()
+    with monkeypatch.context() as patched:
+        KILLS[kill](patched, embedder)
+        with pytest.raises(Killed):
+            built(tmp_path / "broken", town, embedder=embedder)
+    again = ColourEmbedder()
+    built(tmp_path / "broken", town, embedder=again)
+    assert files(tmp_path / "broken") == files(tmp_path / "unbroken")
+    assert again.calls <= VIEWS - 4, "finished blocks were embedded again"
+    assert not (tmp_path / "broken" / "work").exists()
+
+
+@pytest.mark.parametrize("kill", ["before the store", "while storing", "between store and manifest"])
+def test_a_map_whose_replacement_is_killed_ends_as_an_unbroken_one(
+    kill: str, town: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("unbroken", "broken"):
+        built(tmp_path / name, town)
+    write_quilt(town, seed=2, edge=300)
+    built(tmp_path / "unbroken", town)
+    if kill == "between store and manifest":
+        arrange = _kill_at("Manifest.write", 1)  # the first of this run
+    else:
+        arrange = KILLS[kill]
+    with monkeypatch.context() as patched:
+        arrange(patched, ColourEmbedder())
+        with pytest.raises(Killed):
+            built(tmp_path / "broken", town)
+    views = MapIndex(tmp_path / "broken").store.stats().views
+    assert views == VIEWS, "neither the old nor the new map can be searched"
+    built(tmp_path / "broken", town)
+    assert files(tmp_path / "broken") == files(tmp_path / "unbroken")
+
+
+def test_a_second_map_is_added_without_touching_the_first(town: Path, tmp_path: Path) -> None:
+    built(tmp_path / "i", town)
+    before = {name: data for name, data in files(tmp_path / "i").items() if name.endswith(".npy")}
+    village = write_quilt(tmp_path / "village.tif", seed=3, edge=200, east=2000.0)
+    embedder = ColourEmbedder()
+    added = built(tmp_path / "i", town, village, embedder=embedder)
+    assert list(added) == ["village"] and embedder.calls == added["village"]
+    after = files(tmp_path / "i")
+    assert {name: after[name] for name in before} == before
+    index = MapIndex(tmp_path / "i")
+    assert [entry.name for entry in index.manifest.maps] == ["town", "village"]
+    assert index.store.stats().views == VIEWS + added["village"]
+    west, east = degrees(-150.0, 0.0)[1], degrees(2100.0, 0.0)[1]
+    assert index.bounds.west == pytest.approx(west, abs=1e-5) and index.bounds.east == pytest.approx(east, abs=1e-5)
+
+
+def test_a_changed_map_replaces_its_views_and_no_others(town: Path, tmp_path: Path) -> None:
+    village = write_quilt(tmp_path / "village.tif", seed=3, edge=200, east=2000.0)
+    built(tmp_path / "i", town, village)
+    old = read_view(open_maps([str(town)])[0], MapIndex(tmp_path / "i").search(_any(), 1)[0][0].footprint, 168).rgb
+    write_quilt(town, seed=2, edge=300)
+    assert built(tmp_path / "i", town, village) == {"town": VIEWS}
+    index = MapIndex(tmp_path / "i")
+    counts = {entry.name: entry.views for entry in index.manifest.maps}
+    assert index.store.stats().views == sum(counts.values()) and counts["town"] == VIEWS
+    found = index.search(ColourEmbedder().embed([old]), 100)[0]
+    assert {hit.map_name for hit in found} == {"town", "village"}
+    assert found[0].score < 0.99, "the old pixels are still found"
+
+
+def _any() -> Any:
+    return ColourEmbedder().embed([quilt(1, 200)])
+
+
+def test_the_same_command_again_embeds_and_writes_nothing(town: Path, tmp_path: Path) -> None:
+    built(tmp_path / "i", town)
+    stamps = {path: path.stat().st_mtime_ns for path in (tmp_path / "i").rglob("*") if path.is_file()}
+    embedder = ColourEmbedder()
+    assert built(tmp_path / "i", town, embedder=embedder) == {} and embedder.calls == 0
+    assert {path: path.stat().st_mtime_ns for path in (tmp_path / "i").rglob("*") if path.is_file()} == stamps
+
+
+def test_another_model_is_refused_by_name(town: Path, tmp_path: Path) -> None:
+    built(tmp_path / "i", town)
+    before = files(tmp_path / "i")
+    with pytest.raises(SkyPartError, match="was made with the model colours at 168 pixels, which is another than best"):
+        build_index([str(town)], tmp_path / "i", ColourEmbedder("other"), "best", OPTIONS)
+    assert files(tmp_path / "i") == before
+    with pytest.raises(SkyPartError, match=r"made with the model colours .*not with this one"):
+        MapIndex(tmp_path / "i").check_model(ColourEmbedder("other").digest)
+
+
+def test_other_cut_options_are_refused_and_none_takes_those_of_the_index(town: Path, tmp_path: Path) -> None:
+    built(tmp_path / "i", town)
+    for other in (ViewOptions((120.0,), 0.4), ViewOptions((120.0, 180.0), 0.5), ViewOptions((120.0, 180.0), 0.4, 4)):
+        with pytest.raises(SkyPartError, match=r"cut at sizes \(120.0, 180.0\) m, overlap 0.4, 1 rotations"):
+            built(tmp_path / "i", town, options=other)
+    village = write_quilt(tmp_path / "village.tif", seed=3, edge=200, east=2000.0)
+    built(tmp_path / "i", village, options=None)
+    assert MapIndex(tmp_path / "i").manifest.options == OPTIONS
+
+
+def test_a_first_attempt_that_failed_binds_nobody(town: Path, tmp_path: Path) -> None:
+    with pytest.raises(SkyPartError, match="smaller than one view of 900 m"):
+        built(tmp_path / "i", town, options=ViewOptions((900.0,)))
+    with pytest.raises(SkyPartError, match="indexing was not finished"):
+        MapIndex(tmp_path / "i")
+    build_index([str(town)], tmp_path / "i", ColourEmbedder("other"), "best", OPTIONS)
+    assert MapIndex(tmp_path / "i").manifest.model["name"] == "best"
+
+
+def test_two_maps_of_one_name_are_refused_before_anything_is_written(town: Path, tmp_path: Path) -> None:
+    twin = write_quilt(tmp_path / "other" / "town.tif", seed=5, edge=200)
+    with pytest.raises(SkyPartError, match="two maps are called town"):
+        built(tmp_path / "i", town, twin)
+    assert not (tmp_path / "i").exists()
+
+
+def _blank(path: Path) -> Path:
+    source = open_maps([str(path)])[0]
+    blank = np.full((3, 300, 300), 90, np.uint8)
+    return write_raster(path, blank, "EPSG:32632", source.parts[0].grid.affine)
+
+
+def test_an_empty_map_is_refused(town: Path, tmp_path: Path) -> None:
+    with pytest.raises(SkyPartError, match=r"town\.tif: every view of this map is empty"):
+        built(tmp_path / "i", _blank(town))
+    write_quilt(town, seed=1, edge=300)
+    assert built(tmp_path / "i", town) == {"town": VIEWS}
+
+
+def test_an_empty_replacement_leaves_the_index_as_it_was(town: Path, tmp_path: Path) -> None:
+    built(tmp_path / "i", town)
+    before = {name: data for name, data in files(tmp_path / "i").items() if not name.startswith("work")}
+    with pytest.raises(SkyPartError, match="every view of this map is empty"):
+        built(tmp_path / "i", _blank(town))
+    assert {name: data for name, data in files(tmp_path / "i").items() if not name.startswith("work")} == before
+    assert len(MapIndex(tmp_path / "i").search(_any(), 50)[0]) == VIEWS
+
+
+def test_a_folder_with_other_things_is_left_alone(town: Path, tmp_path: Path) -> None:
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "letter.txt").write_text("x")
+    for place in (tmp_path / "mine", tmp_path / "mine" / "letter.txt"):
+        with pytest.raises(SkyPartError, match="holds no map index"):
+            built(place, town)
+    assert list(files(tmp_path / "mine")) == ["letter.txt"]
+
+
+def test_a_map_added_by_another_process_meanwhile_is_kept(town: Path, tmp_path: Path) -> None:
+    village = write_quilt(tmp_path / "village.tif", seed=3, edge=200, east=2000.0)
+    built(tmp_path / "i", write_quilt(tmp_path / "first.tif", seed=4, edge=150, east=-2000.0))
+
+    class Interrupted(ColourEmbedder):
+        def forward(self, inputs: Any) -> Any:
+            if not self.calls:
+                built(tmp_path / "i", village)
+            return super().forward(inputs)
+
+    built(tmp_path / "i", town, embedder=Interrupted())
+    assert [entry.name for entry in MapIndex(tmp_path / "i").manifest.maps] == ["first", "village", "town"]
+
+
+def test_paths_last_and_addresses_stay_addresses(town: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = tmp_path / "model.safetensors"
+    model.write_bytes(b"weights")
+    monkeypatch.chdir(tmp_path)
+    build_index(["town.tif"], "i", ColourEmbedder(), "model.safetensors", OPTIONS)
+    manifest = Manifest.read(tmp_path / "i")
+    assert manifest.model["name"] == str(model) and manifest.maps[0].paths == (str(town),)
+
+    def elsewhere(paths: list[str], *, network: bool) -> Any:
+        return [replace(open_maps([str(town)])[0], paths=("https://maps.example/town.tif",))]
+
+    monkeypatch.setattr(build, "open_maps", elsewhere)
+    build_index(["https://maps.example/town.tif"], "some/far", ColourEmbedder(), "colours", OPTIONS, network=True)
+    assert Manifest.read(tmp_path / "some" / "far").maps[0].paths == ("https://maps.example/town.tif",)
+    assert MapIndex(tmp_path / "some" / "far").missing == ["town"]
+
+
+def test_a_moved_map_is_found_beside_the_index_and_a_lost_one_is_missing(town: Path, tmp_path: Path) -> None:
+    built(tmp_path / "kept" / "i", town)
+    footprint = MapIndex(tmp_path / "kept" / "i").search(_any(), 1)[0][0].footprint
+    whole = MapIndex(tmp_path / "kept" / "i")
+    assert whole.missing == []
+    picture = whole.view(footprint, 64)
+    shutil.move(town, tmp_path / "kept" / "town.tif")
+    beside = MapIndex(tmp_path / "kept" / "i")
+    assert beside.missing == []
+    again = beside.view(footprint, 64, "town")
+    assert picture is not None and again is not None and np.array_equal(picture, again)
+    (tmp_path / "kept" / "town.tif").unlink()
+    lost = MapIndex(tmp_path / "kept" / "i")
+    assert lost.missing == ["town"] and lost.view(footprint, 64) is None and map_picture(lost) is None
+    assert not lost.tile(15, 17203, 11357).any()
+    assert len(lost.search(_any(), 5)[0]) == 5, "what was indexed can still be searched"
+
+
+@pytest.mark.parametrize("harm", ["changed", "cut short", "not a map"])
+def test_a_map_that_is_no_longer_what_was_indexed_is_missing(harm: str, town: Path, tmp_path: Path) -> None:
+    built(tmp_path / "i", town)
+    if harm == "changed":
+        write_quilt(town, seed=9, edge=300)
+    else:
+        data = town.read_bytes()
+        town.write_bytes(data[: len(data) // 2] if harm == "cut short" else b"no map")
+    index = MapIndex(tmp_path / "i")
+    assert index.missing == ["town"] and index.view(index.search(_any(), 1)[0][0].footprint, 64) is None
+
+
+DAMAGES: dict[str, Any] = {
+    "no JSON": lambda text: text[:100],
+    "not UTF-8": lambda text: b"\xff\xfe" + text.encode(),
+    "a list": lambda text: "[]",
+    "null": lambda text: "null",
+    "no model": lambda text: text.replace('"digest"', '"digestive"'),
+    "no bounds": lambda text: text.replace('"south"', '"somewhere"'),
+    "no options": lambda text: text.replace('"overlap"', '"underlap"'),
+    "sizes of words": lambda text: text.replace("120.0", '"wide"'),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_a_damaged_manifest_is_named(damage: str, town: Path, tmp_path: Path) -> None:
+    built(tmp_path / "i", town)
+    file = tmp_path / "i" / "index.json"
+    harmed = DAMAGES[damage](file.read_text())
+    file.write_bytes(harmed if isinstance(harmed, bytes) else harmed.encode())
+    with pytest.raises(SkyPartError, match=r"index\.json: damaged .*index the map again"):
+        MapIndex(tmp_path / "i")
+
+
+def test_another_format_and_no_index_at_all_are_told(town: Path, tmp_path: Path) -> None:
+    built(tmp_path / "i", town)
+    file = tmp_path / "i" / "index.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | {"format": 99}))
+    with pytest.raises(SkyPartError, match="format 99 is not the 1"):
+        MapIndex(tmp_path / "i")
+    with pytest.raises(SkyPartError, match="no map index; make one with `skypart index"):
+        MapIndex(tmp_path / "nowhere")
+
+
+def test_a_manifest_reads_as_it_was_written(town: Path, tmp_path: Path) -> None:
+    built(tmp_path / "i", town)
+    manifest = replace(MapIndex(tmp_path / "i").manifest, calibration={"weights": [1, 2.5]})
+    manifest.write(tmp_path / "i")
+    assert Manifest.read(tmp_path / "i") == manifest
+
+
+@pytest.mark.parametrize(
+    ("sizes", "overlap", "rotations", "words"),
+    [
+        ("a,b", None, None, "give metres with commas"),
+        ("100,", None, None, "give metres with commas"),
+        ("100,-5", None, None, "greater than 0"),
+        ("nan", None, None, "greater than 0"),
+        ("100,inf", None, None, "greater than 0"),
+        ("", 0.95, None, "between 0 and 0.9"),
+        ("", float("nan"), None, "between 0 and 0.9"),
+        ("", None, 0, "between 1 and 36"),
+    ],
+)
+def test_cuts_that_cannot_be_made_are_refused(
+    sizes: str, overlap: float | None, rotations: int | None, words: str
+) -> None:
+    with pytest.raises(SkyPartError, match=words):
+        view_options(sizes, overlap, rotations)
+
+
+def test_cut_options_of_the_command_line() -> None:
+    assert view_options("", None, None) is None
+    assert view_options("80, 120", None, 4) == ViewOptions((80.0, 120.0), ViewOptions().overlap, 4)
+    assert ViewOptions(rotations=4).angles == (0.0, 90.0, 180.0, 270.0)
+
+
+def box(west: float, east: float, south: float = 0.0, north: float = 1.0) -> Bounds:
+    return Bounds(south=south, west=west, north=north, east=east)
+
+
+@pytest.mark.parametrize(
+    ("boxes", "west", "east"),
+    [
+        ([(10, 12)], 10, 12),
+        ([(10, 12), (11, 20)], 10, 20),
+        ([(170, 175), (-175, -170)], 170, -170),
+        ([(179, -179)], 179, -179),
+        ([(179, -179), (-170, -160)], 179, -160),
+        ([(-5, 5), (170, -170)], -5, -170),
+        ([(-10, -9), (9, 10), (169, 170), (-170, -169)], -10, -169),
+        ([(-180, 180), (5, 6)], -180, 180),
+        ([(0, 170), (160, -20), (-30, 10)], -180, 180),
+    ],
+)
+def test_the_box_around_boxes_is_the_smallest(boxes: list[tuple[float, float]], west: float, east: float) -> None:
+    joined = join_bounds([box(*each) for each in boxes])
+    assert (joined.south, joined.north) == (0, 1)
+    wide = Bounds(south=0, west=west, north=1, east=east).degrees_wide
+    assert joined.degrees_wide == pytest.approx(wide)
+    for each in boxes:
+        for longitude in each:
+            assert (longitude - joined.west) % 360 <= joined.degrees_wide + 1e-9
+    if len(boxes) < 4:
+        assert (joined.west, joined.east) == pytest.approx((west, east))
+
+
+def test_the_picture_of_all_maps_shows_each_at_its_place(town: Path, tmp_path: Path) -> None:
+    village = write_quilt(tmp_path / "village.tif", seed=3, edge=300, east=600.0)
+    built(tmp_path / "i", town, village)
+    index = MapIndex(tmp_path / "i")
+    picture = map_picture(index, edge=450)
+    assert picture is not None and picture.shape[1] == 450 and abs(picture.shape[0] - 150) <= 2
+    assert (picture[10:-10, 160:290] == 255).all(), "the gap between the maps is white"
+    for seed, left in ((1, 0), (3, 300)):
+        shown = picture[:, left : left + 150].astype(float)
+        small = quilt(seed, 300).reshape(150, 2, 150, 2, 3).mean(axis=(1, 3))
+        rows = min(len(shown), 150)
+        inner = np.abs(shown[:rows] - small[:rows])[8:-8, 8:-8]
+        assert inner.mean() < 12, f"map {seed} is not where it should be"
+
+
+def test_a_tile_shows_the_map(town: Path, tmp_path: Path) -> None:
+    built(tmp_path / "i", town)
+    index = MapIndex(tmp_path / "i")
+    latitude, longitude = degrees(0.0, 0.0)
+    z = 17
+    x = int((longitude + 180) / 360 * 2**z)
+    y = int((1 - np.arcsinh(np.tan(np.radians(latitude))) / np.pi) / 2 * 2**z)
+    tile = index.tile(z, x, y)
+    assert tile.shape == (256, 256, 4) and (tile[..., 3] == 255).any()
+    assert not index.tile(z, x + 50, y)[..., 3].any()
