@@ -98,9 +98,10 @@ class FakeService:
         start = time.perf_counter()
         self.calls.append((name, prior, hints))
         time.sleep(self.delay)
-        if image.std() < 1.5:
+        glance = image[::4, ::4]
+        if glance.std() < 1.5:
             return Fix(photo=name, reason="the photo shows nothing: it has one colour", calibrated=True)
-        if image.mean() < DARK:
+        if glance.mean() < DARK:
             return Fix(photo=name, reason="the photo is too dark to show anything", calibrated=True)
         edge = round(PHOTO_M / self.gsd / self._shrink)
         grey = cv2.cvtColor(cv2.resize(image, (edge, edge), interpolation=cv2.INTER_AREA), cv2.COLOR_RGB2GRAY)

@@ -13,6 +13,7 @@ from skypart.errors import SkyPartError
 from skypart.images.decode import RgbImage, read_rgb
 from skypart.images.weather import CONDITIONS, corrupt
 from skypart.position.fix import Fix, Hints, Prior
+from skypart.serve.answers import FixAnswer
 from skypart.serve.photos import jpeg
 from tests.serve.conftest import encoded
 from tests.serve.fake_service import FakeService
@@ -33,9 +34,11 @@ def test_a_photo_of_the_map_is_found_where_it_was_taken(client: TestClient, serv
     assert scores == sorted(scores, reverse=True)
 
 
-def test_the_answer_has_all_fields_of_a_fix(client: TestClient, photo: bytes) -> None:
-    answer = locate(client, photo).json()
-    assert {field.name for field in fields(Fix)} | {"found", "hints"} == set(answer)
+def test_the_answer_has_all_fields_of_a_fix_as_documented(client: TestClient, photo: bytes, grey: bytes) -> None:
+    for image in (photo, grey):
+        answer = locate(client, image).json()
+        assert {field.name for field in fields(Fix)} | {"found", "hints"} == set(answer) == set(FixAnswer.model_fields)
+        assert FixAnswer.model_validate(answer).model_dump(mode="json") == answer
 
 
 def test_no_fix_is_an_answer_and_not_an_error(client: TestClient, service: FakeService, grey: bytes) -> None:
@@ -93,14 +96,14 @@ def test_the_photo_speaks_for_itself_unless_told_otherwise(client: TestClient, s
 
 def test_geojson_has_longitude_first(client: TestClient, photo: bytes, grey: bytes) -> None:
     answer = locate(client, photo).json()
-    response = locate(client, photo, format="geojson", altitude_m=90, tilt_deg=50)
+    response = locate(client, photo, format="geojson")
     assert response.headers["content-type"].startswith("application/geo+json")
-    collection = response.json()
-    assert collection["type"] == "FeatureCollection"
-    points = [each for each in collection["features"] if each["geometry"]["type"] == "Point"]
-    assert points[0]["geometry"]["coordinates"] == pytest.approx([answer["longitude"], answer["latitude"]])
-    assert len(points) == 2
-    assert locate(client, grey, format="geojson").json()["type"] == "FeatureCollection"
+    place, circle = response.json()["features"]
+    assert place["geometry"]["coordinates"] == pytest.approx([answer["longitude"], answer["latitude"]])
+    assert place["properties"]["radius_m"] == circle["properties"]["radius_m"] == pytest.approx(answer["radius_m"])
+    assert circle["geometry"]["type"] == "Polygon"
+    (nowhere,) = locate(client, grey, format="geojson").json()["features"]
+    assert nowhere["geometry"] is None and "one colour" in nowhere["properties"]["reason"]
 
 
 @pytest.mark.parametrize("condition", CONDITIONS)

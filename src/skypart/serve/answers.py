@@ -1,11 +1,9 @@
 """The answers of the API, documented field by field."""
 
-from dataclasses import asdict
 from typing import Self
 
 from pydantic import BaseModel, Field
 
-from skypart.position.fix import Fix, Hints
 from skypart.serve.service import Example
 
 
@@ -45,7 +43,7 @@ class HintsAnswer(BaseModel):
 
 
 class FixAnswer(BaseModel):
-    """Where a photo was taken, or why that is not known."""
+    """Where a photo was taken, or why that is not known: what `skypart locate` writes, and the hints used."""
 
     photo: str = Field(description="The name the photo was sent under.")
     found: bool = Field(description="Whether there is a fix.")
@@ -63,13 +61,8 @@ class FixAnswer(BaseModel):
     candidates: list[CandidateAnswer] = Field(description="The best views of the map, best first.")
     peaks: list[PeakAnswer] = Field(description="Places they agree on, best first.")
     seconds: float = Field(description="Time taken.")
-    evidence: dict[str, float] = Field(description="What the confidence was computed from.")
+    evidence: dict[str, float | None] = Field(description="What the confidence was computed from.")
     hints: HintsAnswer
-
-    @classmethod
-    def of(cls, fix: Fix, hints: Hints) -> Self:
-        """The answer for a fix that was found with `hints`."""
-        return cls.model_validate({**asdict(fix), "found": fix.found, "hints": asdict(hints)})
 
 
 class BoundsAnswer(BaseModel):

@@ -6,14 +6,16 @@ from dataclasses import asdict
 from typing import Any, TypeVar
 
 from fastapi import APIRouter, Request, Response
+from fastapi.responses import JSONResponse
 
+from skypart.bridge.geojson import fixes_to_features, to_text
+from skypart.bridge.json_text import fix_to_dict
 from skypart.images.decode import RgbImage
 from skypart.images.exif import read_camera_facts
 from skypart.position.fix import Fix, Hints
 from skypart.position.hints import hints_of
 from skypart.serve.answers import FixAnswer
 from skypart.serve.forms import LocateForm, PhotoForm, read_form, request_body
-from skypart.serve.geojson import geojson
 from skypart.serve.photos import jpeg, read_photo
 from skypart.serve.problems import Problem
 from skypart.serve.state import State
@@ -82,10 +84,9 @@ def photo_routes(state: State) -> APIRouter:
             return state.service.locate(image, upload.name, form.prior(), given), hints, form
 
         fix, hints, form = await work_on(request, LocateForm, work)
-        answer = FixAnswer.of(fix, hints)
         if form.format == "geojson":
-            return Response(geojson(answer), media_type="application/geo+json")
-        return Response(answer.model_dump_json(), media_type="application/json")
+            return Response(to_text(fixes_to_features([fix])), media_type="application/geo+json")
+        return JSONResponse({**fix_to_dict(fix), "hints": asdict(hints)})
 
     @routes.post(
         "/parts",
