@@ -36,8 +36,12 @@ SEEDS = (42, 123, 2024)
 VARIANTS: dict[str, list[str]] = {
     "full SkyPart": [],
     "CLS-only": [
-        "head.readout=cls", "head.patch_layer=10", "loss.part=false", "loss.alt=false", "loss.branches=false",
-    ],  # fmt: skip
+        "head.readout=cls",
+        "head.patch_layer=10",
+        "loss.part=false",
+        "loss.alt=false",
+        "loss.branches=false",
+    ],
 }
 
 

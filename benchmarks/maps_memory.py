@@ -2,7 +2,7 @@
 
     python benchmarks/maps_memory.py       writes docs/results/maps-memory.md
 
-The map (20 x 20 km at 0.5 m, tiled, JPEG-compressed, no overviews) is written to a temporary folder, about 150 MB. A
+The map (20 x 20 km at 0.5 m, tiled, JPEG-compressed, no overviews) is written to a temporary folder, about 220 MB. A
 child process reads every view of two ground sizes at 224 px, in the order in which they are indexed, on one core, and
 reports its peak memory; the map library, NumPy and OpenCV are in it, torch and the model are not.
 """

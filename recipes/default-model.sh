@@ -21,6 +21,10 @@ export OMP_NUM_THREADS=1
 for stage in default-model default-model-fine; do
     "$TORCHRUN" --nproc-per-node 2 -m skypart.cli train "recipes/$stage.toml" backbone.name="$backbone"
 done
-"$PYTHON" -c "import skypart, sys; skypart.save(skypart.load(sys.argv[1], size=224), sys.argv[2], dtype='float16')" \
-    "$OUT/fine/model.safetensors" "$OUT/default.safetensors"
+"$PYTHON" - "$OUT/fine/model.safetensors" "$OUT/default.safetensors" <<'END'
+import sys
+import skypart
+from skypart.model.embedder import trimmed
+skypart.save(trimmed(skypart.load(sys.argv[1], size=224)), sys.argv[2], dtype="float16")
+END
 echo "wrote $OUT/default.safetensors"

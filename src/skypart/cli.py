@@ -37,11 +37,16 @@ def doctor() -> None:
 @app.command()
 def demo(
     output: Annotated[Path, typer.Option("-o", "--output", help="Folder for what the demo makes.")] = Path("demo-out"),
+    real: Annotated[Path | None, typer.Option(help="Folder with a GeoTIFF, labelled photos and a video.")] = None,
+    model: Annotated[str, typer.Option(help="Model name or file.")] = "default",
+    page: Annotated[
+        bool | None, typer.Option(help="Open the page at the end (default: with a display).")
+    ] = None,
 ) -> None:
-    """Render a tiny world, learn its places, rank them and draw their parts."""
+    """Index a town, locate photos of it, track a flight over it, and show the results on a map and a page."""
     from skypart.demo import run_demo
 
-    run_demo(output)
+    run_demo(output, real, model, page)
 
 
 @app.command()
@@ -260,11 +265,10 @@ def locate(
     """Say where photos were taken, with a 95 % error radius, or why not (exit code 3 if any has no fix)."""
     from skypart.atomic import write_text
     from skypart.bridge.formats import write_fixes
-    from skypart.position.fix import Hints
-    from skypart.position.photos import NO_FIX, locate_photos, open_locator, read_prior
+    from skypart.position.photos import NO_FIX, locate_photos, open_locator, read_hints, read_prior
 
     write_fixes([], format)
-    hints = Hints(heading_deg=heading, altitude_m=altitude, tilt_deg=tilt, fov_deg=fov)
+    hints = read_hints(heading, altitude, tilt, fov)
     prior = read_prior(near, radius)
     fixes = locate_photos(open_locator(index, model, device), photos, prior, hints)
     text = write_fixes(fixes, format)

@@ -1,80 +1,147 @@
-"""`skypart demo`: render a tiny world, learn its places by heart, find them again, and draw the parts."""
+"""`skypart demo`: the main job on a town made from a seed, or on real data: index, locate, track, and the page."""
 
-import shutil
-from dataclasses import replace
+import csv
+import io
+import os
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
-from numpy.typing import NDArray
-from PIL import Image
 from rich.console import Console
 from rich.table import Table
 
-from skypart.atomic import atomic_path
-from skypart.datasets import open_dataset
+from skypart.atomic import write_text
+from skypart.bridge.follow import follow
+from skypart.demo_town import make_town
+from skypart.errors import SkyPartError
+from skypart.evaluation.drawing import save_figure
 from skypart.images.decode import read_rgb
-from skypart.model.embedder import Embedder, load
-from skypart.model.picture import parts_picture
-from skypart.training.distributed import start_workers
-from skypart.training.overfit import overfit
-from skypart.training.recipe import BackboneRecipe, BatchRecipe, DataRecipe, Recipe, RunRecipe
-from skypart.worlds.make import make_world
-from skypart.worlds.request import build_request
+from skypart.maps.build import build_index
+from skypart.maps.index import MapIndex, ViewOptions
+from skypart.maps.picture import map_picture
+from skypart.model.embedder import load
+from skypart.position.fix import Fix
+from skypart.position.fix_picture import draw_fixes
+from skypart.position.geodesy import distance_m
+from skypart.position.labelled import LabelledPhoto, read_labelled
+from skypart.position.locate import Locator
+from skypart.position.track_options import TrackOptions
+from skypart.progress import track as progress
+
+PORT = 8000
 
 
-def run_demo(out: Path) -> None:
-    """Write world, model and pictures under `out` and print how the drone views rank the satellite tiles.
+@dataclass(frozen=True)
+class Material:
+    """What a demo runs on. maps: files. photos: a folder with labels. video: of a flight; truth: a CSV of it."""
 
-    The model is tiny and starts from nothing: it shows the whole way from pictures to parts to a ranking on
-    places it has seen, and says nothing about places it has not.
+    maps: tuple[Path, ...]
+    photos: Path
+    video: Path
+    truth: Path
+    options: ViewOptions
+    rate_hz: float
+    photo_count: int
+
+
+def run_demo(out: Path, real: Path | None = None, model: str = "default", page: bool | None = None) -> None:
+    """Index a map, locate photos, track a video, print the true errors and draw them; then show the page.
+
+    page: None opens it where there is a display and a terminal; without, its address is printed.
     """
     console = Console()
-    console.print("[bold]1[/] rendering a tiny town seen by satellite and drone")
-    world = out / "world"
-    make_world(world, build_request(None, "tiny", seed=5))
-    console.print("[bold]2[/] learning its places by heart with a tiny untrained model (a check, not a result)")
-    recipe = Recipe(
-        data=DataRecipe(root=str(world), kind="sues200", workers=0),
-        backbone=BackboneRecipe(name="untrained:tiny", size=112, trainable_blocks=4),
-        batch=BatchRecipe(locations=4, drone=2),
-        run=RunRecipe(out=str(out / "run"), seed=1, device="cpu"),
-    )
-    recipe = replace(recipe, optimiser=replace(recipe.optimiser, backbone_lr=3e-4))
-    result = overfit(recipe, start_workers("cpu"))
-    model = out / "demo.safetensors"
-    shutil.copyfile(result.best or result.model, model)
-    console.print(f"   R@1 on these places: {result.progress.best:.0f} % after {result.progress.step} steps")
-    console.print("[bold]3[/] ranking the satellite tiles for one drone view of each place")
+    started = time.monotonic()
+    if real is None:
+        console.print("[bold]1[/] making a town and its neighbours, and a flight over it in changing weather")
+        town = make_town(out / "town")
+        material = Material(town.maps, town.photos, town.video, town.truth, ViewOptions((140.0, 220.0), 0.4), 1.0, 99)
+    else:
+        material = real_material(real, out)
+    console.print(f"[bold]2[/] indexing {len(material.maps)} maps")
+    index = out / f"{'real' if real else 'town'}.skyindex"
     embedder = load(model)
-    train = open_dataset(world).train
-    places = sorted({record.location for record in train})
-    tiles = [next(r.path for r in train if r.location == p and r.view == "satellite") for p in places]
-    views = [next(r.path for r in train if r.location == p and r.view == "drone") for p in places]
-    similarity = embedder.embed(views) @ embedder.embed(tiles).T
-    console.print(_ranking(similarity, places))
-    picture = out / "parts.png"
-    _draw_pair(embedder, views[0], tiles[0], picture)
-    console.print(f"[bold]4[/] the parts of a drone view and its satellite tile: {picture}")
+    build_index([str(path) for path in material.maps], index, embedder, model, material.options)
+    locator = Locator(MapIndex(index), embedder)
+    photos = read_labelled(material.photos)
+    photos = photos[:: max(1, len(photos) // material.photo_count)]
+    console.print(f"[bold]3[/] locating {len(photos)} photos")
+    fixes = [locator.locate(read_rgb(photo.path), name=photo.path.name) for photo in progress(photos, "locating")]
+    console.print(fix_table(fixes, photos))
+    picture = map_picture(locator.index)
+    if picture is not None:
+        save_figure(draw_fixes(picture, locator.index.bounds, fixes, photos), out / "fixes.png")
+    console.print(f"[bold]4[/] tracking {material.video.name}")
+    options = TrackOptions(max_speed=25.0, use_prior=True)
+    text = follow(
+        locator, material.video, out / "track.gpx", options, material.rate_hz, 1.0, material.truth, out / "track.png"
+    )
+    console.print(text, highlight=False)
+    console.print(
+        f"   {time.monotonic() - started:.0f} s in all; maps of the results: {out}/fixes.png, {out}/track.png"
+    )
+    _show_page(locator, material, index, page, console)
 
 
-def _ranking(similarity: NDArray[np.float32], places: list[str]) -> Table:
-    """A row a drone view: cosine to each tile, the best marked."""
-    table = Table("drone view of", *places, title="cosine similarity to the satellite tile of")
-    for place, row in zip(places, similarity, strict=True):
-        best = int(row.argmax())
-        cells = [f"[bold green]{v:.2f}[/]" if i == best else f"{v:.2f}" for i, v in enumerate(row)]
-        table.add_row(place, *cells)
+def _show_page(locator: Locator, material: Material, index: Path, page: bool | None, console: Console) -> None:
+    """Open the page, or say how."""
+    if page is None:
+        display = bool(os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")) or sys.platform == "darwin"
+        page = display and sys.stdout.isatty()
+    if not page:
+        console.print(f"[bold]5[/] the page: run `skypart serve {index} --examples {material.photos}`", highlight=False)
+        console.print(f"   and open http://127.0.0.1:{PORT}/", highlight=False)
+        return
+    from skypart.serve.index_service import IndexService
+    from skypart.serve.options import ServeOptions
+    from skypart.serve.server import run_server
+
+    run_server(IndexService(locator, material.photos), ServeOptions(port=PORT), open_browser=True)
+
+
+def fix_table(fixes: Sequence[Fix], photos: Sequence[LabelledPhoto]) -> Table:
+    """A row a photo: where it was found, how sure, and how far from the truth."""
+    table = Table("", "photo", "latitude", "longitude", "95 % within", "true error", "confidence", "")
+    for number, (fix, photo) in enumerate(zip(fixes, photos, strict=True), start=1):
+        if fix.latitude is None or fix.longitude is None or fix.radius_m is None:
+            table.add_row(str(number), fix.photo, "", "", "", "", f"{fix.confidence:.2f}", f"no fix: {fix.reason}")
+            continue
+        error = ""
+        if photo.latitude is not None and photo.longitude is not None:
+            metres = float(
+                distance_m(
+                    latitude=fix.latitude,
+                    longitude=fix.longitude,
+                    to_latitude=photo.latitude,
+                    to_longitude=photo.longitude,
+                )
+            )
+            error = f"{metres:.0f} m" if metres <= fix.radius_m else f"[red]{metres:.0f} m[/]"
+        found = (f"{fix.latitude:.5f}", f"{fix.longitude:.5f}", f"{fix.radius_m:.0f} m", error, f"{fix.confidence:.2f}")
+        table.add_row(str(number), fix.photo, *found, "patches matched" if fix.refined else "")
     return table
 
 
-def _draw_pair(embedder: Embedder, view: Path, tile: Path, picture: Path) -> None:
-    """Draw drone view and tile with their parts, one above the other."""
-    pair = ((view, "drone view"), (tile, "satellite tile"))
-    drawn = [parts_picture(read_rgb(path), embedder.explain(path), title) for path, title in pair]
-    sheet = Image.new("RGB", (drawn[0].width, sum(d.height for d in drawn)), (250, 250, 250))
-    top = 0
-    for part in drawn:
-        sheet.paste(part, (0, top))
-        top += part.height
-    with atomic_path(picture) as temporary:
-        sheet.save(temporary)
+def real_material(folder: Path, out: Path) -> Material:
+    """A GeoTIFF, labelled photos and a video in one folder."""
+    maps = tuple(sorted(path for path in folder.glob("*.tif*") if path.is_file()))
+    videos = sorted(path for path in folder.glob("*") if path.suffix.lower() in (".mp4", ".mov", ".avi", ".mkv"))
+    if not maps or not videos:
+        raise SkyPartError(f"{folder}: needs a GeoTIFF (*.tif), a video and a CSV of labelled photos")
+    truth = out / "truth.csv"
+    _write_truth(folder, truth)
+    return Material(maps, folder, videos[0], truth, ViewOptions((100.0, 150.0, 220.0), 0.5), 0.5, 16)
+
+
+def _write_truth(folder: Path, truth: Path) -> None:
+    """Positions of the labelled frames by frame number, as `skypart track --truth` reads them."""
+    photos = read_labelled(folder)
+    numbers = ["".join(c for c in photo.path.stem if c.isdigit()) for photo in photos]
+    if not all(numbers):
+        raise SkyPartError(f"{folder}: names of labelled frames must carry their number in the video")
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(["frame", "latitude", "longitude"])
+    writer.writerows([int(n), p.latitude, p.longitude] for n, p in zip(numbers, photos, strict=True))
+    write_text(truth, text.getvalue())

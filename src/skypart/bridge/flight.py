@@ -5,7 +5,7 @@ from pathlib import Path
 
 from skypart.bridge.formats import track_writer, write_track
 from skypart.errors import SkyPartError
-from skypart.evaluation.drawing import save_figure
+from skypart.evaluation.drawing import check_picture, save_figure
 from skypart.images.decode import RgbImage
 from skypart.maps.footprint import Bounds
 from skypart.maps.local_frame import LocalFrame
@@ -63,6 +63,8 @@ def run_track(
     arguments is told before the first photo is located.
     """
     track_writer(output)
+    if picture is not None:
+        check_picture(picture)
     if picture is not None and background is None:
         raise SkyPartError(f"{picture}: a picture of the track needs the map; keep the index's map in its place")
     frames = open_frames(source, rate_hz=rate_hz, interval_s=interval_s)

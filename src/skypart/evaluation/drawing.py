@@ -6,6 +6,7 @@ from typing import Any
 from matplotlib.figure import Figure
 
 from skypart.atomic import atomic_path
+from skypart.errors import SkyPartError
 
 AMBER, BLUE = "#F5A300", "#0061B5"
 """Right and wrong, also told apart by colour-blind readers."""
@@ -14,6 +15,18 @@ AMBER, BLUE = "#F5A300", "#0061B5"
 COLOURS = ("#E69F00", "#0072B2", "#009E73", "#CC79A7", "#D55E00", "#56B4E9", "#666666", "#332288", "#999933")
 
 STYLE: Any = {"font.size": 10, "axes.spines.top": False, "axes.spines.right": False}
+
+
+PICTURE_SUFFIXES = (".png", ".jpg", ".jpeg", ".svg", ".pdf")
+
+
+def check_picture(path: Path) -> None:
+    """Refuse a name that no picture can have; to be asked before long work begins."""
+    if path.suffix.lower() not in PICTURE_SUFFIXES:
+        raise SkyPartError(
+            f"{path}: {path.suffix or 'no suffix'} is not a format of pictures; end the name in one of "
+            f"{', '.join(PICTURE_SUFFIXES)}"
+        )
 
 
 def save_figure(figure: Figure, path: Path) -> None:

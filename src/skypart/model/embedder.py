@@ -23,6 +23,7 @@ from skypart.model.shipped import verified_default
 from skypart.model.skypart import SkyPart, SkyPartOutput
 from skypart.model.sources import resolve
 from skypart.model.storage import load_model, save_model
+from skypart.model.vit import VisionTransformer
 from skypart.progress import track
 
 
@@ -153,6 +154,14 @@ def checked_size(model: SkyPart, size: int) -> int:
 def save(model: Embedder | SkyPart, path: str | Path, dtype: Literal["float32", "float16"] = "float32") -> None:
     """Write a model to a .safetensors file with its recipe and provenance, whole or not at all."""
     save_model(model.model if isinstance(model, Embedder) else model, path, dtype)
+
+
+def trimmed(embedder: Embedder) -> Embedder:
+    """The same embeddings from a smaller file: blocks that neither parts nor CLS branch read are dropped."""
+    model = embedder.model
+    if isinstance(model.backbone, VisionTransformer):
+        model.backbone.trim(max(model.taps))
+    return embedder
 
 
 def new_model(backbone: str, size: int = 448, seed: int = 0) -> SkyPart:

@@ -1,7 +1,7 @@
 """A compact vision transformer that holds DINOv2, DINO, iBOT and MoCo v3 weights under their original key names."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import torch
@@ -159,6 +159,11 @@ class VisionTransformer(nn.Module):
     def patch(self) -> int:
         """Edge of a patch in pixels."""
         return self.config.patch
+
+    def trim(self, blocks: int) -> None:
+        """Drop the blocks after the first `blocks`, which nobody reads."""
+        self.blocks = nn.ModuleList(list(self.blocks)[:blocks])
+        self.config = replace(self.config, depth=blocks)
 
     def freeze(self, trainable_blocks: int, used: int | None = None) -> None:
         """Let the last `trainable_blocks` blocks and the final norm learn; all blocks: the embeddings too.

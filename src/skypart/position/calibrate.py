@@ -8,18 +8,21 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import matplotlib
 import numpy as np
+from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
-from skypart.atomic import atomic_path, write_text
+from skypart.atomic import write_text
 from skypart.errors import SkyPartError
-from skypart.images.decode import list_photos, read_rgb
+from skypart.evaluation.drawing import check_picture, save_figure
+from skypart.images.decode import list_photos
+from skypart.maps.index import Manifest
 from skypart.position.confidence import RIGHT_M, Calibration, fit
 from skypart.position.fix import Fix
 from skypart.position.geodesy import distance_m
 from skypart.position.labelled import LabelledPhoto, read_labelled
 from skypart.position.locate import Locator
+from skypart.position.photos import locate_photo
 from skypart.progress import track
 
 Floats = NDArray[np.float64]
@@ -44,7 +47,7 @@ class Quality:
 
     covered: share of accepted photos inside their radius. accepted: share of photos of the map that get a fix.
     wrong: share of accepted photos beyond RIGHT_M. false_accepts: share of photos from outside that get a fix.
-    median_radius_m: of accepted ones. error: expected calibration error of the confidence.
+    median_radius_m: of accepted ones. calibration_error: expected error of the confidence. A share of nothing is NaN.
     """
 
     photos: int
@@ -56,14 +59,21 @@ class Quality:
     median_radius_m: float
     calibration_error: float
 
+    def to_dict(self) -> dict[str, float | None]:
+        """For JSON, in which null stands for NaN."""
+        return {name: None if math.isnan(value) else value for name, value in asdict(self).items()}
+
 
 def locate_labelled(locator: Locator, photos: Sequence[LabelledPhoto], outside: Sequence[Path] = ()) -> list[Outcome]:
-    """Locate photos of known position, and photos from outside the map; those without any evidence are left out."""
+    """Locate photos of known position, and photos from outside the map, as `skypart locate` does.
+
+    Those without any evidence, in which nothing can be seen, are left out.
+    """
     every = [*photos, *(LabelledPhoto(path=path, latitude=None, longitude=None) for path in outside)]
     outcomes = []
     with closing(track(every, "locating")) as bar:
         for photo in bar:
-            fix = locator.locate(read_rgb(photo.path), name=photo.path.name)
+            fix = locate_photo(locator, photo.path)
             if not fix.evidence:
                 continue
             error = math.inf
@@ -130,18 +140,16 @@ def _mean(values: NDArray[Any]) -> float:
 def store_calibration(locator: Locator, calibration: Calibration) -> None:
     """Write a calibration into the index."""
     index = locator.index
-    index.manifest = replace(index.manifest, calibration=calibration.to_dict())
+    index.manifest = replace(Manifest.read(index.folder), calibration=calibration.to_dict())
     index.manifest.write(index.folder)
 
 
 def draw(outcomes: Sequence[Outcome], confidence: Floats, radius: Floats, out: Path) -> None:
     """Reliability diagram, risk-coverage curve, and errors against radii, as one picture."""
-    matplotlib.use("Agg")
-    import matplotlib.pyplot as plt
-
     errors = np.array([o.error_m for o in outcomes])
     right = errors <= RIGHT_M
-    figure, (left, middle, last) = plt.subplots(1, 3, figsize=(13, 4.2), constrained_layout=True)
+    figure = Figure(figsize=(13, 4.2), layout="constrained")
+    left, middle, last = figure.subplots(1, 3)
     _draw_reliability(left, confidence, right)
     order = np.argsort(-confidence, kind="stable")
     count = np.arange(1, len(order) + 1)
@@ -157,9 +165,7 @@ def draw(outcomes: Sequence[Outcome], confidence: Floats, radius: Floats, out: P
     last.set(xscale="log", yscale="log", xlabel="95 % radius (m)", ylabel="error (m)", title="Error against radius")
     for axes in (left, middle, last):
         axes.grid(alpha=0.25)
-    with atomic_path(out) as temporary:
-        figure.savefig(temporary, dpi=130)
-    plt.close(figure)
+    save_figure(figure, out)
 
 
 def _draw_reliability(axes: Any, confidence: Floats, right: NDArray[np.bool_]) -> None:
@@ -177,14 +183,20 @@ def _draw_reliability(axes: Any, confidence: Floats, right: NDArray[np.bool_]) -
 
 def run_calibration(locator: Locator, labelled: Path, outside: Sequence[Path], picture: Path) -> str:
     """`skypart calibrate`: fit, check by cross-validation, draw, store; the text for the terminal."""
+    check_picture(picture)
     strangers = list_photos(outside) if outside else []
     outcomes = locate_labelled(locator, read_labelled(labelled), strangers)
     calibration = fit_outcomes(outcomes, f"{len(outcomes)} photos of {labelled.name}")
+    if math.isinf(min(calibration.refined, calibration.voted)):
+        raise SkyPartError(
+            f"of {len(outcomes)} photos too few are located surely enough to say how far fixes err; nothing was "
+            "stored: add photos of the map, or go on without a calibration"
+        )
     confidence, radius = cross_validate(outcomes)
     found = quality(outcomes, confidence, radius)
     draw(outcomes, confidence, radius, picture)
-    report = {"quality": asdict(found), "calibration": calibration.to_dict()}
-    write_text(picture.with_suffix(".json"), json.dumps(report, indent=1) + "\n")
+    report = {"quality": found.to_dict(), "calibration": calibration.to_dict()}
+    write_text(picture.with_suffix(".json"), json.dumps(report, indent=1, allow_nan=False) + "\n")
     store_calibration(locator, calibration)
     lines = [
         f"calibrated on {found.photos} photos of the map and {found.outside} from outside; by cross-validation:",

@@ -25,8 +25,9 @@ class Calibration:
     """From evidence to confidence and radius.
 
     weights, offset: of a logistic score over FEATURES. steps: (score, probability) corners of a rising line.
-    threshold: confidence below which there is no fix. refined, voted: 95 % error in units of the fix's own scale.
-    photos: how many it was fitted on. source: what they were.
+    threshold: confidence below which there is no fix. refined, voted: 95 % error in units of the fix's own scale;
+    infinite where too few photos were such to say, and such a photo gets no fix. photos: how many it was fitted on.
+    source: what they were.
     """
 
     weights: tuple[float, ...]
@@ -49,22 +50,27 @@ class Calibration:
         return (self.refined if evidence["inliers"] > 0 else self.voted) * evidence["scale_m"]
 
     def to_dict(self) -> dict[str, Any]:
-        """For index.json."""
-        return asdict(self)
+        """For index.json, in which null stands for infinite."""
+        values = asdict(self)
+        return values | {name: values[name] if math.isfinite(values[name]) else None for name in ("refined", "voted")}
 
     @staticmethod
     def from_dict(content: Mapping[str, Any]) -> "Calibration":
         """From index.json."""
         try:
+            weights = tuple(float(weight) for weight in content["weights"])
+            steps = tuple((float(score), float(chance)) for score, chance in content["steps"])
+            if len(weights) != len(FEATURES) or not steps:
+                raise ValueError(f"{len(weights)} weights, {len(steps)} steps")
             return Calibration(
-                tuple(float(w) for w in content["weights"]),
-                float(content["offset"]),
-                tuple((float(s), float(p)) for s, p in content["steps"]),
-                float(content["threshold"]),
-                float(content["refined"]),
-                float(content["voted"]),
-                int(content["photos"]),
-                str(content["source"]),
+                weights=weights,
+                offset=float(content["offset"]),
+                steps=steps,
+                threshold=float(content["threshold"]),
+                refined=math.inf if content["refined"] is None else float(content["refined"]),
+                voted=math.inf if content["voted"] is None else float(content["voted"]),
+                photos=int(content["photos"]),
+                source=str(content["source"]),
             )
         except (KeyError, TypeError, ValueError) as error:
             raise SkyPartError(f"the calibration is damaged ({error!r}); run `skypart calibrate` again") from error
@@ -136,15 +142,16 @@ def _isotonic(scores: Floats, right: NDArray[np.bool_]) -> list[tuple[float, flo
 
     Each pool is pulled towards the mean by two photos, so that none claims certainty.
     """
-    order = np.argsort(scores, kind="stable")
+    levels, place, counts = np.unique(scores, return_inverse=True, return_counts=True)
+    goods = np.bincount(place, weights=right)
     base = float(right.mean())
     pools: list[list[float]] = []  # sum of outcomes, count, sum of scores
-    for index in order:
-        pools.append([float(right[index]), 1.0, float(scores[index])])
+    for score, good, count in zip(levels.tolist(), goods.tolist(), counts.tolist(), strict=True):
+        pools.append([good, count, score * count])
         while len(pools) > 1 and pools[-2][0] / pools[-2][1] >= pools[-1][0] / pools[-1][1]:
             last = pools.pop()
             pools[-1] = [a + b for a, b in zip(pools[-1], last, strict=True)]
-    corners = [(total / count, (good + 2 * base) / (count + 2)) for good, count, total in pools]
+    corners = [(total / size, (hits + 2 * base) / (size + 2)) for hits, size, total in pools]
     chances = np.maximum.accumulate([chance for _, chance in corners])
     return [(score, float(chance)) for (score, _), chance in zip(corners, chances, strict=True)]
 

@@ -1,6 +1,7 @@
 """Photos whose true position is known: a CSV of them, or a folder with one."""
 
 import csv
+import glob
 import re
 from dataclasses import dataclass
 from pathlib import Path
@@ -34,24 +35,32 @@ def read_labelled(where: Path) -> list[LabelledPhoto]:
         file = found[0]
     if not file.is_file():
         raise SkyPartError(f"{file}: no such file; give a CSV with columns file, latitude, longitude")
-    with file.open(encoding="utf-8-sig", newline="") as stream:
-        rows = csv.DictReader(stream)
-        names = [(name or "").strip().lower() for name in rows.fieldnames or ()]
-        keys = [next((k for k in options if k in names), None) for options in (FILE, LATITUDE, LONGITUDE)]
-        grid = _utm(names) if None in keys[1:] else None
-        if grid is not None:
-            keys[1:] = [f"utm{grid[0]}_n", f"utm{grid[0]}_e"]
-        if None in keys:
-            raise SkyPartError(f"{file}: its first line must name the columns file, latitude and longitude")
-        photos = []
-        for number, raw in enumerate(rows, start=2):
-            row = {(key or "").strip().lower(): (value or "").strip() for key, value in raw.items() if key}
-            name, north, east = (row.get(str(key), "") for key in keys)
-            if grid is not None:
-                north, east = _to_degrees(grid[1], north, east)
-            photos.append(_photo(file, number, name, north, east))
+    try:
+        with file.open(encoding="utf-8-sig", newline="") as stream:
+            photos = _photos(file, csv.DictReader(stream))
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        raise SkyPartError(f"{file}: cannot be read as a table ({error}); save it as CSV in UTF-8") from error
     if not photos:
-        raise SkyPartError(f"{file}: lists no photo")
+        raise SkyPartError(f"{file}: lists no photo; write a line for each")
+    return photos
+
+
+def _photos(file: Path, rows: "csv.DictReader[str]") -> list[LabelledPhoto]:
+    """All lines of a table whose first line names its columns."""
+    names = [(name or "").strip().lower() for name in rows.fieldnames or ()]
+    keys = [next((k for k in options if k in names), None) for options in (FILE, LATITUDE, LONGITUDE)]
+    grid = _utm(names) if None in keys[1:] else None
+    if grid is not None:
+        keys[1:] = [f"utm{grid[0]}_n", f"utm{grid[0]}_e"]
+    if None in keys:
+        raise SkyPartError(f"{file}: its first line must name the columns file, latitude and longitude")
+    photos = []
+    for number, raw in enumerate(rows, start=2):
+        row = {(key or "").strip().lower(): (value or "").strip() for key, value in raw.items() if key}
+        name, north, east = (row.get(str(key), "") for key in keys)
+        if grid is not None:
+            north, east = _to_degrees(grid[1], north, east)
+        photos.append(_photo(file, number, name, north, east))
     return photos
 
 
@@ -76,8 +85,10 @@ def _to_degrees(transformer: Transformer, north: str, east: str) -> tuple[str, s
 
 def _photo(file: Path, number: int, name: str, latitude: str, longitude: str) -> LabelledPhoto:
     """One line of the CSV; photos stand beside it, or in a folder beside it."""
-    path = next((p for p in (file.parent / name, *file.parent.glob(f"*/{name}")) if name and p.is_file()), None)
-    if path is None:
+    path = file.parent / name
+    if name and not path.is_file():
+        path = next((p for p in file.parent.glob(f"*/{glob.escape(name)}") if p.is_file()), path)
+    if not path.is_file():
         raise SkyPartError(f"{file}, line {number}: no photo {name!r} beside it; correct the name")
     if not latitude and not longitude:
         return LabelledPhoto(path=path, latitude=None, longitude=None)
@@ -85,6 +96,6 @@ def _photo(file: Path, number: int, name: str, latitude: str, longitude: str) ->
         north, east = float(latitude), float(longitude)
     except ValueError as error:
         raise SkyPartError(f"{file}, line {number}: latitude and longitude must be degrees ({error})") from error
-    if abs(north) > 90 or abs(east) > 180:
+    if not (abs(north) <= 90 and abs(east) <= 180):
         raise SkyPartError(f"{file}, line {number}: {north}, {east} is not on the earth; are they swapped?")
     return LabelledPhoto(path=path, latitude=north, longitude=east)

@@ -55,7 +55,8 @@ class Locator:
         hits = self._rank(photo, prior, hints or Hints())
         if not hits:
             where = "within the given radius" if prior else "in this index"
-            return Fix(photo=name, reason=f"the map has no view {where}", calibrated=self.calibrated)
+            took = time.monotonic() - started
+            return Fix(photo=name, reason=f"the map has no view {where}", calibrated=self.calibrated, seconds=took)
         peaks = find_peaks(hits)
         refined = self._refine(photo, hits, peaks, hints or Hints()) if self.options.turns else None
         fix = self._judge(name, hits, peaks, refined, hints or Hints())
@@ -84,13 +85,15 @@ class Locator:
             turns = [hints.heading_deg]
         else:
             turns = [360.0 * turn / self.options.turns for turn in range(self.options.turns)]
-        best: Refinement | None = None
+        best, wide = None, 0.0
         for place in places:
-            best = _better(best, self._match(photo, [_turned(place, turn) for turn in turns]))
+            found = self._match(photo, [_turned(place, turn) for turn in turns])
+            if found is not None and _better(best, found) is found:
+                best, wide = found, place.metres
         if best is None or best.inliers < self.options.min_inliers:
             return None
         # Once more from straight above the answer, at its own width and heading: more patches agree.
-        metres = float(np.clip(1.3 * best.ground_m, 0.5 * places[0].metres, 2 * places[0].metres))
+        metres = float(np.clip(1.3 * best.ground_m, 0.5 * wide, 2 * wide))
         centred = Footprint(latitude=best.latitude, longitude=best.longitude, metres=metres, rotation=best.heading_deg)
         return _better(best, self._match(photo, [centred]))
 

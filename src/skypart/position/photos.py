@@ -1,5 +1,6 @@
 """`skypart locate`: photos from disk, with what their files say of the camera."""
 
+import math
 from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import fields
@@ -13,17 +14,21 @@ from skypart.model.embedder import load
 from skypart.position.fix import Fix, Hints, Prior
 from skypart.position.hints import hints_of
 from skypart.position.locate import LocateOptions, Locator
-from skypart.progress import track
+from skypart.progress import console, track
 
 NO_FIX = 3
 """Exit code when a photo has no fix."""
 
 
 def open_locator(index: Path, model: str = "", device: str = "cpu", options: LocateOptions | None = None) -> Locator:
-    """The index with the model it was made with, or `model`."""
+    """The index with the model it was made with, or `model`; maps that are gone are told on standard error."""
     opened = MapIndex(index)
-    size = opened.manifest.model.get("size")
-    return Locator(opened, load(model or opened.manifest.model["name"], device, size), options)
+    made_with = opened.manifest.model
+    locator = Locator(opened, load(model or made_with["name"], device, made_with["size"]), options)
+    for name in opened.missing:
+        told = f"the map {name} was moved or changed since it was indexed: positions in it will not be refined"
+        console.print(told, style="yellow", markup=False, highlight=False, soft_wrap=True)
+    return locator
 
 
 def read_prior(near: str, radius_m: float) -> Prior | None:
@@ -34,11 +39,24 @@ def read_prior(near: str, radius_m: float) -> Prior | None:
         latitude, longitude = (float(part) for part in near.split(","))
     except ValueError as error:
         raise SkyPartError(f"--near {near}: give latitude and longitude in degrees, for instance 48.1,11.5") from error
-    if abs(latitude) > 90 or abs(longitude) > 180:
+    if not (abs(latitude) <= 90 and abs(longitude) <= 180):
         raise SkyPartError(f"--near {near}: latitude comes first (-90..90), then longitude (-180..180)")
-    if not radius_m > 0:
+    if not 0 < radius_m < math.inf:
         raise SkyPartError("--radius must be metres greater than 0")
     return Prior(latitude=latitude, longitude=longitude, radius_m=radius_m)
+
+
+def read_hints(
+    heading: float | None = None, altitude: float | None = None, tilt: float | None = None, fov: float | None = None
+) -> Hints:
+    """From `--heading --altitude --tilt --fov`; what no camera can have is refused."""
+    ranges = (("heading", heading, -360, 360), ("altitude", altitude, 0, 20_000), ("tilt", tilt, 0, 90))
+    for name, value, low, high in (*ranges, ("fov", fov, 0, 179)):
+        if value is not None and not (low <= value <= high and (value > 0 or name == "heading")):
+            raise SkyPartError(f"--{name} {value:g} is out of range; it must lie between {low} and {high}")
+    return Hints(
+        heading_deg=None if heading is None else heading % 360.0, altitude_m=altitude, tilt_deg=tilt, fov_deg=fov
+    )
 
 
 def join_hints(said: Hints, read: Hints) -> Hints:
@@ -50,15 +68,15 @@ def join_hints(said: Hints, read: Hints) -> Hints:
     return Hints(**chosen)
 
 
+def locate_photo(locator: Locator, photo: Path, prior: Prior | None = None, hints: Hints | None = None) -> Fix:
+    """Locate a photo; EXIF and XMP fill in what `hints` leave open."""
+    known = join_hints(hints or Hints(), hints_of(read_camera_facts(photo)))
+    return locator.locate(read_rgb(photo), name=str(photo), prior=prior, hints=known)
+
+
 def locate_photos(
     locator: Locator, sources: Sequence[Path], prior: Prior | None = None, hints: Hints | None = None
 ) -> list[Fix]:
     """Locate photos and folders of photos; EXIF and XMP fill in what `hints` leave open."""
-    photos = list_photos(sources)
-    fixes = []
-    with closing(track(photos, "locating")) as bar:
-        for photo in bar:
-            facts = hints_of(read_camera_facts(photo))
-            known = join_hints(hints or Hints(), facts)
-            fixes.append(locator.locate(read_rgb(photo), name=str(photo), prior=prior, hints=known))
-    return fixes
+    with closing(track(list_photos(sources), "locating")) as bar:
+        return [locate_photo(locator, photo, prior, hints) for photo in bar]

@@ -13,6 +13,9 @@ from skypart.maps.local_frame import LocalFrame
 from skypart.model.embedder import Embedder
 
 Points = NDArray[np.float64]
+PIXELS = 100.0
+"""Edge of a picture for OpenCV, whose robust estimators have tolerances of their own in pixels: with an edge of 1 they
+miss most homographies."""
 
 
 @dataclass(frozen=True)
@@ -67,10 +70,12 @@ def homography(photo: Points, view: Points, tolerance: float) -> tuple[NDArray[n
     if len(photo) < 6:
         return None
     cv2.setRNGSeed(0)
-    found, mask = cv2.findHomography(photo, view, cv2.USAC_MAGSAC, tolerance, maxIters=3000, confidence=0.999)
+    scaled = (photo * PIXELS, view * PIXELS, cv2.USAC_ACCURATE, tolerance * PIXELS)
+    found, mask = cv2.findHomography(*scaled, maxIters=3000, confidence=0.999)
     if found is None or mask is None:
         return None
-    return np.asarray(found, dtype=np.float64), int(mask.sum())
+    edges = np.array([PIXELS, PIXELS, 1.0])
+    return np.asarray(found, dtype=np.float64) * edges[None] / edges[:, None], int(mask.sum())
 
 
 def apply(matrix: NDArray[np.float64], points: Points) -> Points:
@@ -82,8 +87,8 @@ def apply(matrix: NDArray[np.float64], points: Points) -> Points:
 def plausible(matrix: NDArray[np.float64]) -> bool:
     """Whether a homography from photo to view (unit squares) is one that a camera above the ground can make."""
     rim = np.array([[0.25, 0.25], [0.75, 0.25], [0.75, 0.75], [0.25, 0.75]])
-    depth = np.c_[rim, np.ones(4)] @ matrix[2]
-    if depth.min() <= 1e-6 * abs(depth).max():
+    depth = np.c_[rim, np.ones(4)] @ matrix[2]  # of one sign where all are before the camera, or all behind it
+    if abs(depth.sum()) < 1e-9 or (depth / depth.sum()).min() < 1e-6:
         return False
     seen = apply(matrix, rim)
     edges = np.roll(seen, -1, axis=0) - seen

@@ -108,15 +108,17 @@ def _fetch(library: Library, folder: Path) -> bytes:
         "--ignore-scripts",
         "--prefer-offline",
         "--fetch-retries=1",
+        "--fetch-retry-mintimeout=1000",
         "--fetch-retry-maxtimeout=5000",
         "--fetch-timeout=60000",
     ]
     done = subprocess.run(call, cwd=folder, capture_output=True, text=True, check=False)
     archives = sorted(folder.glob("*.tgz"))
     if done.returncode != 0 or not archives:
-        lines = [line for line in done.stderr.splitlines() if line.startswith("npm error")] or ["it gave no file"]
+        told = done.stderr.strip().splitlines() or ["it gave no file"]
+        lines = [line.removeprefix("npm error").strip() for line in told if line.startswith("npm error")] or told[-1:]
         raise SkyPartError(
-            f"npm could not fetch {library.name} {library.version} ({lines[0].removeprefix('npm error').strip()}); "
+            f"npm could not fetch {library.name} {library.version} ({lines[0]}); "
             f"connect to the network once and run `{COMMAND}` again; all but the page's map works without it"
         )
     return archives[0].read_bytes()

@@ -49,7 +49,7 @@ def train(run: Run, done: Callable[[dict[str, float]], bool] | None = None) -> R
     loop = _Loop(run, progress, done)
     with (
         Journal(
-            run.folder, run.total_steps, progress.step, run.recipe.run.wandb, run.recipe.to_dict(), run.workers.leads
+            run.folder, run.last_step, progress.step, run.recipe.run.wandb, run.recipe.to_dict(), run.workers.leads
         ) as journal,
         _stop_on_signal(loop),
     ):
@@ -80,7 +80,7 @@ class _Loop:
         """Epoch by epoch, until the last or until asked to stop."""
         run, per_epoch, accumulate = self.run, self.run.steps_per_epoch, self.run.recipe.batch.accumulate
         stop = False
-        while self.progress.step < run.total_steps and not self.finished and not stop:
+        while self.progress.step < run.last_step and not self.finished and not stop:
             epoch, first = divmod(self.progress.step, per_epoch)
             batches = self._timed(run.data.epoch(epoch, first * accumulate))
             for several in zip(*[batches] * accumulate, strict=True):
@@ -94,7 +94,7 @@ class _Loop:
                     self._checkpoint()
                 if stop or self.finished:
                     break
-        self.finished = self.finished or self.progress.step >= run.total_steps
+        self.finished = self.finished or self.progress.step >= run.last_step
         if self.finished and run.workers.leads:
             self._save_student(run.folder / "model.safetensors")
         journal.say(f"waited for images {100 * self.idle:.1f} % of the time")

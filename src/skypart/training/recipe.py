@@ -59,6 +59,7 @@ class OptimiserRecipe:
     """AdamW with three speeds, warm-up and a cosine to `floor` of the peak."""
 
     epochs: int = 60
+    stop_after: int = 0  # epochs after which to stop, before the schedule ends; a second stage goes on. 0: none
     head_lr: float = 3e-4
     backbone_lr: float = 3e-5
     proxy_factor: float = 10.0  # proxies learn at this multiple of head_lr
@@ -136,6 +137,7 @@ def _check(recipe: Recipe, source: str) -> None:
         "batch.drone": recipe.batch.drone,
         "batch.satellite": recipe.batch.satellite,
         "batch.accumulate": recipe.batch.accumulate,
+        "batch.near": recipe.batch.near,
         "optimiser.epochs": recipe.optimiser.epochs,
         "run.keep": recipe.run.keep,
         "run.validate_every": recipe.run.validate_every,
@@ -150,6 +152,8 @@ def _check(recipe: Recipe, source: str) -> None:
             raise SkyPartError(f"{source}: {key} is too small for training; raise it")
     if not 0 <= recipe.data.validation < 1:
         raise SkyPartError(f"{source}: data.validation is a share of the locations; choose one in [0, 1)")
+    if not 0 <= recipe.data.weather_share <= 1:
+        raise SkyPartError(f"{source}: data.weather_share is a share of the drone images; choose one in [0, 1]")
 
 
 def _read_extended(path: Path, seen: tuple[Path, ...]) -> dict[str, Any]:

@@ -57,8 +57,14 @@ class Run:
 
     @property
     def total_steps(self) -> int:
-        """Optimiser steps of the whole run."""
+        """Optimiser steps of the whole schedule."""
         return self.steps_per_epoch * self.recipe.optimiser.epochs
+
+    @property
+    def last_step(self) -> int:
+        """The step at which the run ends: that of its schedule, or before."""
+        epochs = self.recipe.optimiser.stop_after or self.recipe.optimiser.epochs
+        return min(self.total_steps, self.steps_per_epoch * epochs)
 
     @property
     def modules(self) -> dict[str, nn.Module]:

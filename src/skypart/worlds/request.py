@@ -42,6 +42,8 @@ class Request:
             raise SkyPartError("--image-size must lie between 32 and 4096")
         if "procedural" in self.sources and len(self.sources) > 1:
             raise SkyPartError("--from procedural cannot be mixed with rasters; make two data sets")
+        if "procedural" in self.sources and (self.skip or self.only):
+            raise SkyPartError("--skip and --only choose among real maps; give --from with their folder")
         unknown = [style for style in self.styles if style not in STYLES]
         if unknown:
             raise SkyPartError(f"unknown style {unknown[0]!r}; choose from {', '.join(STYLES)}")
@@ -72,7 +74,7 @@ def build_request(
     chosen |= {name: value for name, value in options.items() if value is not None}
     for name, value in (("styles", styles), ("skip", skip), ("only", only)):
         if value:
-            chosen[name] = tuple(each.strip() for each in value.split(","))
+            chosen[name] = tuple(each.strip() for each in value.split(",") if each.strip() or name == "styles")
     names = tuple(Strengths.__dataclass_fields__)
     paths = sources or ["procedural"]
     absolute = tuple(path if path == "procedural" else os.path.realpath(path) for path in paths)

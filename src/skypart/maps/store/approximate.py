@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from skypart.atomic import atomic_path, write_text
-from skypart.maps.store.exact import Found, rescored, search_exact
+from skypart.maps.store.exact import Found, search_exact
 from skypart.maps.store.snapshot import Snapshot
 from skypart.progress import track
 
@@ -33,7 +33,7 @@ _SAMPLE = 512
 _LIKENESS = 0.6
 """Cosine between a stored view and the query made of it: as little as a photo of the place may resemble it."""
 _WIDTHS = (50, 100, 200, 400, 800)
-_RESCORED_COST = 300
+_RESCORED_COST = 50
 """Scoring a view exactly takes as long as looking at this many codes."""
 _BLOCK = 16_384
 Queries = NDArray[np.float32]
@@ -65,11 +65,8 @@ class Approximate:
         width = -(-self.settings.width * max(k, _NEIGHBOURS) // _NEIGHBOURS)
         results: list[Found] = []
         for query, places in zip(queries, _candidates(self.codes, queries, self.settings.probes, width), strict=True):
-            found = places[places >= 0]
-            if len(found) < k:
-                results += search_exact(snapshot, query[None], k)
-            else:
-                results.append(rescored(snapshot, query, found, k))
+            found = np.sort(places[places >= 0])
+            results += search_exact(snapshot, query[None], k, found if len(found) >= k else None)
         return results
 
 

@@ -46,7 +46,7 @@ def search_exact(
             coarse, found = engine(snapshot, queries[group], min(width, count), positions)
             for number, scores, index in zip(group, coarse, found, strict=True):
                 places = index if positions is None else positions[index]
-                results[number] = best = rescored(snapshot, queries[number], places, k)
+                results[number] = best = _rescored(snapshot, queries[number], places, k)
                 left_out = scores.min() + _rounding(queries[number]) if len(index) < count else -np.inf
                 if best[1][-1] <= left_out:
                     still_open.append(number)
@@ -55,7 +55,7 @@ def search_exact(
     for number in open_queries:
         at_least = results[number][1][-1] - _rounding(queries[number])
         places = _sweep(snapshot, queries[number], at_least, positions)
-        results[number] = rescored(snapshot, queries[number], places, k)
+        results[number] = _rescored(snapshot, queries[number], places, k)
     return results
 
 
@@ -64,7 +64,7 @@ def _rounding(query: NDArray[np.float32]) -> float:
     return (len(query) + 2) * 2.0**-24 * 1.02 * float(np.linalg.norm(query.astype(np.float64)))
 
 
-def rescored(snapshot: Snapshot, query: NDArray[np.float32], places: Positions, k: int) -> Found:
+def _rescored(snapshot: Snapshot, query: NDArray[np.float32], places: Positions, k: int) -> Found:
     """The best `k` of candidates by their scores in float64, then by row."""
     scores = np.empty(len(places))
     wide = query.astype(np.float64)

@@ -1,0 +1,134 @@
+"""The demo's town: maps of it and of look-alike neighbours, and a flight over it in changing weather."""
+
+import csv
+import io
+import json
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import cv2
+import numpy as np
+from PIL import Image
+
+from skypart.atomic import atomic_path, write_text
+from skypart.errors import SkyPartError
+from skypart.images.decode import RgbImage
+from skypart.images.weather import corrupt
+from skypart.worlds.camera import Pose
+from skypart.worlds.geotiff import write_geotiff
+from skypart.worlds.ground import World
+from skypart.worlds.look import draw_look
+from skypart.worlds.procedural import Region
+from skypart.worlds.render import render_drone, render_map
+from skypart.worlds.shade import Lighting
+
+SEED = 21
+EXTENT = 1200.0
+GSD = 0.5
+PHOTO = (480, 12)
+VIDEO = (320, 40)
+"""Edge in pixels, and how many photos or seconds."""
+STYLES = ("town", "suburb", "town")
+"""The first is flown over; the others are there to be confused with."""
+WEATHER = ("normal", "fog", "rain", "normal", "dark", "snow", "over_exposure", "wind")
+
+
+@dataclass(frozen=True)
+class Town:
+    """Files of the demo."""
+
+    maps: tuple[Path, ...]
+    photos: Path
+    video: Path
+    truth: Path
+
+
+def make_town(out: Path) -> Town:
+    """Make maps, photos, and a video under `out`; what is there already from the same seed is kept."""
+    maps = tuple(out / f"{chr(97 + number)}_{style}.tif" for number, style in enumerate(STYLES))
+    town = Town(maps, out / "photos", out / "flight.mp4", out / "truth.csv")
+    note = out / "town.json"
+    made = json.dumps({"seed": SEED, "extent": EXTENT, "gsd": GSD, "styles": STYLES, "photo": PHOTO, "video": VIDEO})
+    if note.is_file() and note.read_text(encoding="utf-8") == made:
+        return town
+    for number, (style, path) in enumerate(zip(STYLES, maps, strict=True)):
+        world = Region(SEED, number, style, EXTENT, GSD).load()
+        look = draw_look(np.random.default_rng([SEED, number]), "satellite")
+        write_geotiff(path, render_map(world, look), world)
+        if number == 0:
+            _fly(world, town)
+    write_text(note, made)
+    return town
+
+
+def _fly(world: World, town: Town) -> None:
+    """Photos at scattered places, and a video along a path, each in its weather."""
+    look = draw_look(np.random.default_rng([SEED, 99]), "drone")
+    lighting = Lighting(world.drone, look)
+    rng = np.random.default_rng([SEED, 5])
+    edge, count = PHOTO
+    rows = []
+    for number in range(count):
+        spot = rng.uniform(0.18, 0.82, 2) * EXTENT
+        tilt, heading = rng.uniform(45, 85), rng.uniform(0, 360)
+        pose = Pose((spot[0], -spot[1]), rng.uniform(90, 180), tilt, heading, rng.uniform(45, 60))
+        weather = WEATHER[number % len(WEATHER)]
+        photo = corrupt(render_drone(world, pose, edge, look, rng, lighting), weather, "paper", SEED, str(number))
+        name = f"{number + 1:02d}_{weather}.jpg"
+        with atomic_path(town.photos / name) as temporary:
+            Image.fromarray(photo).save(temporary, quality=92)
+        longitude, latitude = world.lonlat(*pose.target)
+        rows.append([name, f"{latitude:.8f}", f"{longitude:.8f}"])
+    write_text(town.photos / "labels.csv", _table(["file", "latitude", "longitude"], rows))
+    places = list(_path(VIDEO[1]))
+    rows = []
+    for second, (x, y, _) in enumerate(places):
+        longitude, latitude = world.lonlat(x, y)
+        rows.append([str(second), f"{latitude:.8f}", f"{longitude:.8f}"])
+    write_text(town.truth, _table(["time_s", "latitude", "longitude"], rows))
+    frames = (
+        corrupt(
+            render_drone(world, Pose((x, y), 130.0, 65.0, heading, 52.0), VIDEO[0], look, rng, lighting),
+            WEATHER[second * len(WEATHER) // len(places)],
+            "paper",
+            SEED,
+            f"v{second}",
+        )
+        for second, (x, y, heading) in enumerate(places)
+    )
+    _write_video(town.video, frames)
+
+
+def _path(seconds: int) -> Iterator[tuple[float, float, float]]:
+    """Where the camera looks each second, local metres, and its heading: an S over the town at some 15 m/s."""
+
+    def spot(t: float) -> tuple[float, float]:
+        return EXTENT * (0.5 + 0.27 * math.sin(2 * math.pi * t)), -EXTENT * (0.22 + 0.56 * t)
+
+    for second in range(seconds):
+        here, ahead = spot(second / seconds), spot((second + 0.5) / seconds)
+        yield *here, math.degrees(math.atan2(ahead[0] - here[0], ahead[1] - here[1])) % 360
+
+
+def _write_video(path: Path, frames: Iterator[RgbImage]) -> None:
+    """One frame a second, MPEG-4."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with atomic_path(path) as temporary:
+        writer = cv2.VideoWriter(str(temporary), cv2.VideoWriter.fourcc(*"mp4v"), 1.0, (VIDEO[0], VIDEO[0]))
+        if not writer.isOpened():
+            raise SkyPartError(
+                f"cannot write {path}: OpenCV has no MPEG-4 encoder; install opencv-python-headless"
+            )
+        for frame in frames:
+            writer.write(np.ascontiguousarray(frame[:, :, ::-1]))
+        writer.release()
+
+
+def _table(names: list[str], rows: list[list[str]]) -> str:
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(names)
+    writer.writerows(rows)
+    return text.getvalue()
