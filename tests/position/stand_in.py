@@ -123,10 +123,10 @@ def _rings(planes: Floats) -> Floats:
 
 
 def _patches(planes: Floats) -> Floats:
-    """(441, 12) colours at four blurs at the centres of 21 x 21 patches."""
+    """(441, 9) colours at three blurs at the centres of 21 x 21 patches."""
     image = np.ascontiguousarray(planes.transpose(1, 2, 0))
-    blurred = [cv2.GaussianBlur(image, (0, 0), sigma)[4::8, 4::8] for sigma in (3.0, 6.0, 12.0, 24.0)]
-    return np.concatenate(blurred, axis=-1).reshape(441, 12)
+    blurred = [cv2.GaussianBlur(image, (0, 0), sigma)[4::8, 4::8] for sigma in (2.5, 5.0, 10.0)]
+    return np.concatenate(blurred, axis=-1).reshape(441, 9)
 
 
 def make_index(folder: Path, maps: list[Path], options: ViewOptions = OPTIONS) -> MapIndex:

@@ -1,0 +1,167 @@
+"""Homographies from matches, and from a homography to a place, a heading and a width."""
+
+from typing import Any
+
+import cv2
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from skypart.maps.footprint import Footprint
+from skypart.maps.local_frame import LocalFrame
+from skypart.position.refine import Tokens, apply, homography, match, plausible, refine
+
+Matrix = NDArray[np.float64]
+GRID = 16
+
+
+def similarity(scale: float = 0.8, turn: float = 0.0, centre: tuple[float, float] = (0.5, 0.5)) -> Matrix:
+    """From a photo to a view: photo scaled, turned clockwise in the picture, its middle at `centre`."""
+    cos, sin = scale * np.cos(np.radians(turn)), scale * np.sin(np.radians(turn))
+    around = np.array([[cos, -sin, 0], [sin, cos, 0], [0, 0, 1]])
+    around[:2, 2] = np.asarray(centre) - around[:2, :2] @ [0.5, 0.5]
+    return around
+
+
+def tilted(amount: float) -> Matrix:
+    """A view in perspective: what is above in the photo is farther away."""
+    return np.asarray(similarity(0.7) @ np.linalg.inv(np.array([[1, 0, 0], [0, 1, 0], [0, amount, 1.0 - amount / 2]])))
+
+
+def points(count: int, dice: np.random.Generator) -> Matrix:
+    return dice.uniform(0.05, 0.95, (count, 2))
+
+
+PLAUSIBLE = {
+    "the same": similarity(1.0),
+    "turned by 90": similarity(0.8, 90.0),
+    "turned by 180": similarity(0.8, 180.0),
+    "smaller and moved": similarity(0.4, 20.0, (0.7, 0.3)),
+    "in perspective": tilted(0.5),
+    "negative multiple of the same": -2.0 * similarity(0.8, 30.0),
+}
+IMPLAUSIBLE = {
+    "mirrored": np.diag([-0.8, 0.8, 1.0]) + np.array([[0, 0, 0.9], [0, 0, 0.1], [0, 0, 0]]),
+    "mirrored and turned": similarity(0.8, 40.0) @ np.array([[0, 1, 0], [1, 0, 0], [0, 0, 1.0]]),
+    "collapsed to a line": np.array([[0.8, 0, 0.1], [0.0001, 0.001, 0.5], [0, 0, 1.0]]),
+    "far too small": similarity(0.1),
+    "far too large": similarity(4.0),
+    "middle outside the view": similarity(0.8, 0.0, (1.3, 0.5)),
+    "horizon through the middle": np.array([[1, 0, 0], [0, 1, 0], [0, 2.0, -1.0]]),
+    "one corner behind the camera": np.array([[1, 0, 0], [0, 1, 0], [-1.0, -1.0, 1.4]]),
+    "stretched seven times": np.array([[1.4, 0, -0.2], [0, 0.2, 0.4], [0, 0, 1.0]]),
+    "nothing": np.zeros((3, 3)),
+}
+
+
+@pytest.mark.parametrize("kind", PLAUSIBLE)
+def test_what_a_camera_above_the_ground_can_see_is_plausible(kind: str) -> None:
+    assert plausible(PLAUSIBLE[kind])
+
+
+@pytest.mark.parametrize("kind", IMPLAUSIBLE)
+def test_what_no_camera_can_see_is_not(kind: str) -> None:
+    assert not plausible(IMPLAUSIBLE[kind])
+
+
+@pytest.mark.parametrize("kind", ["turned by 90", "smaller and moved", "in perspective"])
+@pytest.mark.parametrize("outliers", [0, 40])
+def test_a_homography_is_recovered_from_matches_with_outliers(kind: str, outliers: int) -> None:
+    dice = np.random.default_rng(3)
+    here = points(60, dice)
+    there = apply(PLAUSIBLE[kind], here)
+    here = np.concatenate([here, points(outliers, dice)])
+    there = np.concatenate([there, points(outliers, dice)])
+    found = homography(here, there, 0.02)
+    assert found is not None
+    matrix, inliers = found
+    assert 60 <= inliers <= 66
+    corners = np.array([[0.1, 0.1], [0.9, 0.1], [0.5, 0.5], [0.9, 0.9], [0.1, 0.9]])
+    np.testing.assert_allclose(apply(matrix, corners), apply(PLAUSIBLE[kind], corners), atol=2e-3)
+
+
+def test_the_same_matches_give_the_same_homography_whatever_was_drawn_before() -> None:
+    dice = np.random.default_rng(5)
+    here = points(80, dice)
+    there = apply(similarity(0.6, 25.0), here) + dice.normal(0, 0.01, (80, 2))
+    there[::2] = points(40, dice)
+    first = homography(here, there, 0.03)
+    cv2.setRNGSeed(99)
+    second = homography(here, there, 0.03)
+    assert first is not None and second is not None
+    np.testing.assert_array_equal(first[0], second[0])
+    assert first[1] == second[1]
+
+
+@pytest.mark.parametrize(
+    "matches",
+    [
+        np.zeros((0, 2)),
+        np.random.default_rng(0).uniform(0, 1, (5, 2)),
+        np.full((30, 2), 0.4),
+        np.stack([np.linspace(0, 1, 30), np.full(30, 0.5)], axis=1),
+    ],
+    ids=["none", "five", "one point", "one line"],
+)
+def test_matches_that_say_nothing_give_no_plausible_homography(matches: Matrix) -> None:
+    found = homography(matches, matches.copy(), 0.05)
+    assert found is None or not plausible(found[0]) or len(matches) > 6
+    # never an exception, and never more inliers than matches
+    assert found is None or found[1] <= len(matches)
+
+
+def test_matches_are_mutual() -> None:
+    """Photo patch 0 and 1 both like view patch 0 best, which likes 1 best; photo 2 and view 1 like each other."""
+    photo = Tokens(
+        np.array([[0.8, 0.6, 0], [1, 0, 0], [0, 0, 1]], np.float32),
+        np.array([[0.1, 0], [0.2, 0], [0.3, 0]]),
+        np.ones(1, np.float32),
+    )
+    view = Tokens(
+        np.array([[1, 0, 0], [0, 0.6, 0.8]], np.float32), np.array([[0.7, 0], [0.9, 0]]), np.ones(1, np.float32)
+    )
+    here, there = match(photo, view)
+    assert here.tolist() == [[0.2, 0], [0.3, 0]] and there.tolist() == [[0.7, 0], [0.9, 0]]
+
+
+def tokens(centres: Matrix, seed: int = 0) -> Tokens:
+    """A token of its own for every centre: the n-th patches of two pictures are each other's match."""
+    patches = np.random.default_rng(seed).normal(size=(len(centres), 64))
+    unit = patches / np.linalg.norm(patches, axis=1, keepdims=True)
+    return Tokens(unit.astype(np.float32), centres, np.array([0.6, 0.8], np.float32))
+
+
+CENTRES = np.stack(np.meshgrid((np.arange(GRID) + 0.5) / GRID, (np.arange(GRID) + 0.5) / GRID), axis=-1).reshape(-1, 2)
+
+
+@pytest.mark.parametrize("rotation", [0.0, 90.0, 215.0])
+@pytest.mark.parametrize(
+    ("scale", "turn", "centre"), [(0.5, 0.0, (0.5, 0.5)), (0.6, 30.0, (0.6, 0.35)), (0.8, 200.0, (0.4, 0.7))]
+)
+def test_place_heading_and_width_are_those_of_the_photo(
+    rotation: float, scale: float, turn: float, centre: tuple[float, float]
+) -> None:
+    """The expected numbers are written out by hand: x is right, y is down, compass degrees run clockwise."""
+    footprint = Footprint(latitude=48.1, longitude=11.5, metres=200.0, rotation=rotation)
+    matrix = similarity(scale, turn, centre)
+    found = refine(tokens(CENTRES), tokens(apply(matrix, CENTRES)), footprint, 1 / GRID)
+    assert found is not None
+    right, up = 200.0 * (centre[0] - 0.5), 200.0 * (0.5 - centre[1])
+    angle = np.radians(rotation)
+    east = right * np.cos(angle) + up * np.sin(angle)
+    north = up * np.cos(angle) - right * np.sin(angle)
+    spot = LocalFrame(latitude=48.1, longitude=11.5).to_metres(latitude=found.latitude, longitude=found.longitude)
+    assert (float(spot.x), float(spot.y)) == pytest.approx((east, north), abs=0.2)
+    assert (found.heading_deg - (rotation + turn) + 180) % 360 - 180 == pytest.approx(0.0, abs=0.2)
+    assert 0 <= found.heading_deg < 360
+    assert found.ground_m == pytest.approx(200.0 * scale, rel=0.005)
+    assert found.inliers == GRID * GRID and found.share == 1.0 and found.similarity == pytest.approx(1.0)
+
+
+def test_a_mirrored_photo_and_one_without_matches_are_not_refined() -> None:
+    footprint = Footprint(latitude=48.1, longitude=11.5, metres=200.0)
+    mirrored = CENTRES * [-1, 1] + [1, 0]
+    assert refine(tokens(CENTRES), tokens(mirrored), footprint, 1 / GRID) is None
+    dice: Any = np.random.default_rng(8)
+    shuffled = refine(tokens(CENTRES), tokens(dice.permutation(CENTRES)), footprint, 1 / GRID)
+    assert shuffled is None or shuffled.inliers < 40
