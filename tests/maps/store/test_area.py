@@ -43,7 +43,8 @@ def test_a_box_of_no_width_is_a_line() -> None:
 @given(
     centre=st.one_of(
         st.tuples(st.floats(-90, 90), st.floats(-180, 180)),
-        st.sampled_from([(90.0, 0.0), (-90.0, 120.0), (89.99, -170.0), (0.0, 180.0), (52.0, -180.0), (-77.0, 179.99)]),
+        st.sampled_from([(90.0, 0.0), (-90.0, 120.0), (89.99, -170.0), (0.0, 180.0)]),
+        st.sampled_from([(52.0, -180.0), (-77.0, 179.99), (84.0, 30.0)]),
     ),
     radius=st.sampled_from([0.0, 3.0, 250.0, 12_345.6, 400_000.0, 9_000_000.0, 25_000_000.0]),
     seed=st.integers(0, 1000),

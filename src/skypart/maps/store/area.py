@@ -16,6 +16,8 @@ _SPHERE_ERROR = 0.01
 _ROUNDING_M = 0.01
 _METRES_A_DEGREE = 110_574.0
 """Of latitude, where a degree is shortest."""
+_SMALL_CIRCLE = 5.0
+"""Degrees; larger circles look at all longitudes."""
 Degrees = NDArray[np.float64]
 
 
@@ -49,8 +51,7 @@ def _in_box(box: Bounds, latitude: Degrees, longitude: Degrees) -> NDArray[np.bo
 
 def _in_circle(circle: Circle, latitude: Degrees, longitude: Degrees) -> NDArray[np.bool_]:
     """Sure cases by the sphere, those near the edge by the ellipsoid."""
-    band = circle.radius_m * (1 + _SPHERE_ERROR) / _METRES_A_DEGREE + 1e-6
-    near = np.flatnonzero(np.abs(latitude - circle.latitude) <= band)
+    near = _in_frame(circle, latitude, longitude)
     centre = np.broadcast_to([circle.longitude, circle.latitude], (len(near), 2))
     rough = haversine(np.column_stack([longitude[near], latitude[near]]), centre)
     mask = np.zeros(len(latitude), dtype=np.bool_)
@@ -63,6 +64,17 @@ def _in_circle(circle: Circle, latitude: Degrees, longitude: Degrees) -> NDArray
         )
         mask[edge] = np.asarray(metres) <= circle.radius_m
     return mask
+
+
+def _in_frame(circle: Circle, latitude: Degrees, longitude: Degrees) -> NDArray[np.int64]:
+    """Which places lie in a frame of meridians and parallels around the circle: a cheap first choice."""
+    band = circle.radius_m * (1 + _SPHERE_ERROR) / _METRES_A_DEGREE + 1e-6
+    near = np.flatnonzero(np.abs(latitude - circle.latitude) <= band)
+    if band < _SMALL_CIRCLE and abs(circle.latitude) + band < 89:  # else a pole is near, and all meridians with it
+        reach = np.sin(np.radians(band)) / np.cos(np.radians(circle.latitude))
+        width = np.degrees(np.arcsin(reach)) * (1 + _SPHERE_ERROR)
+        near = near[np.mod(longitude[near] - circle.longitude + width, 360) <= 2 * width]
+    return near
 
 
 @cache
