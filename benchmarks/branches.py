@@ -2,8 +2,8 @@
 
     python benchmarks/branches.py MODEL --size 224 runs/default-model/test/real ...
 
-A world is a folder made by `skypart world make --like free`. Prints D->S / S->D in per cent: every drone picture against
-one tile a place, every tile against all drone pictures.
+A world is a folder made by `skypart world make --like free`. Prints D->S / S->D in per cent: every drone picture
+against one tile a place, every tile against all drone pictures.
 """
 
 import argparse

@@ -31,6 +31,8 @@ from skypart.position.track_options import TrackOptions
 from skypart.progress import track as progress
 
 PORT = 8000
+CUT = ViewOptions((140.0, 220.0), 0.4)
+"""How the town is cut into views: coarse, for the demo is to be quick."""
 
 
 @dataclass(frozen=True)
@@ -56,7 +58,7 @@ def run_demo(out: Path, real: Path | None = None, model: str = "default", page: 
     if real is None:
         console.print("[bold]1[/] making a town and its neighbours, and a flight over it in changing weather")
         town = make_town(out / "town")
-        material = Material(town.maps, town.photos, town.video, town.truth, ViewOptions((140.0, 220.0), 0.4), 1.0, 99)
+        material = Material(town.maps, town.photos, town.video, town.truth, CUT, 1.0, 99)
     else:
         material = real_material(real, out)
     console.print(f"[bold]2[/] indexing {len(material.maps)} maps")
@@ -131,7 +133,7 @@ def real_material(folder: Path, out: Path) -> Material:
         raise SkyPartError(f"{folder}: needs a GeoTIFF (*.tif), a video and a CSV of labelled photos")
     truth = out / "truth.csv"
     _write_truth(folder, truth)
-    return Material(maps, folder, videos[0], truth, ViewOptions((100.0, 150.0, 220.0), 0.5), 0.5, 16)
+    return Material(maps, folder, videos[0], truth, ViewOptions((120.0, 200.0), 0.5), 0.25, 10)
 
 
 def _write_truth(folder: Path, truth: Path) -> None:

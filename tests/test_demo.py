@@ -1,0 +1,86 @@
+"""`skypart demo`: the whole way from map to position, small; and on real data where it is there."""
+
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+import skypart.demo as demo
+import skypart.demo_town as town
+from skypart.errors import SkyPartError
+from skypart.maps.index import ViewOptions
+from skypart.model.embedder import new_model
+from skypart.model.shipped import shipped_model
+from skypart.model.storage import save_model
+from skypart.position.fix import Fix
+from skypart.position.labelled import LabelledPhoto, read_labelled
+
+NUST = Path(__file__).resolve().parents[2] / "shared" / "data" / "nust_bsd2"
+
+
+@pytest.fixture
+def small(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(town, "EXTENT", 420.0)
+    monkeypatch.setattr(town, "GSD", 1.0)
+    monkeypatch.setattr(town, "PHOTO", (96, 3))
+    monkeypatch.setattr(town, "VIDEO", (96, 4))
+    monkeypatch.setattr(town, "STYLES", ("town", "suburb"))
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("small")
+def test_the_town_is_made_once_and_its_labels_lie_in_it(tmp_path: Path) -> None:
+    made = town.make_town(tmp_path / "town")
+    photos = read_labelled(made.photos)
+    assert len(made.maps) == 2 and all(path.is_file() for path in (*made.maps, made.video, made.truth))
+    assert len(photos) == 3 and all(photo.latitude is not None for photo in photos)
+    before = made.maps[0].stat().st_mtime_ns
+    town.make_town(tmp_path / "town")
+    assert made.maps[0].stat().st_mtime_ns == before
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("small")
+def test_the_demo_ends_with_tables_maps_and_an_address(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = tmp_path / "tiny.safetensors"
+    save_model(new_model("untrained:tiny", 56), model)
+    monkeypatch.setattr(demo, "CUT", ViewOptions((140.0,), 0.2))
+    demo.run_demo(tmp_path / "out", model=str(model), page=False)
+    told = capsys.readouterr().out
+    assert "http://127.0.0.1:8000/" in told and "locating 3 photos" in told
+    for name in ("fixes.png", "track.png", "track.gpx"):
+        assert (tmp_path / "out" / name).stat().st_size > 200
+
+
+def test_the_table_tells_the_true_error_and_marks_one_beyond_the_radius() -> None:
+    near = Fix(photo="near", latitude=48.0, longitude=11.0, radius_m=30.0, confidence=0.9)
+    far = Fix(photo="far", latitude=48.001, longitude=11.0, radius_m=30.0, confidence=0.9)
+    none = Fix(photo="none", reason="too dark")
+    truth = [LabelledPhoto(path=Path("x"), latitude=48.0, longitude=11.0)] * 3
+    console = Console(width=160, record=True, color_system="truecolor")
+    with console.capture() as capture:
+        console.print(demo.fix_table([near, far, none], truth))
+    lines = capture.get().splitlines()
+    assert " 0 m" in next(line for line in lines if "near" in line)
+    assert "111 m" in next(line for line in lines if "far" in line)
+    assert "\x1b[31m111 m" in next(line for line in lines if "far" in line)
+    assert "no fix: too dark" in next(line for line in lines if "none" in line)
+
+
+def test_a_folder_without_a_map_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(SkyPartError, match=r"needs a GeoTIFF"):
+        demo.run_demo(tmp_path / "out", real=tmp_path)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not NUST.is_dir(), reason="needs ../shared/data/nust_bsd2")
+@pytest.mark.skipif(not shipped_model().is_file(), reason="no default model is shipped")
+def test_real_frames_are_found_on_their_real_map(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    demo.run_demo(tmp_path, real=NUST, page=False)
+    told = capsys.readouterr().out
+    assert "median error" in told
+    assert (tmp_path / "track.gpx").is_file() and (tmp_path / "fixes.png").is_file()
+    right = [line for line in told.splitlines() if "frame_" in line and "patches matched" in line]
+    assert right, told
