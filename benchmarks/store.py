@@ -185,8 +185,8 @@ def state_lines(store: EmbeddedStore, index: Any, photos: Rows) -> list[str]:
     pairs = zip(store.search(photos[:100], K, exact=True), index.search(photos[:100], K)[1].tolist(), strict=True)
     same = np.mean([[hit.row for hit in hits] == rows for hits, rows in pairs])
     return [
-        f"Segments: {stats.segments}; on disk: {stats.bytes / 1e6:.0f} MB. Opening: {1e3 * opening:.0f} ms; to the first "
-        f"answer, with SHA-256 of all files if they are 2 GiB at most: {first:.2f} s.",
+        f"Segments: {stats.segments}; on disk: {stats.bytes / 1e6:.0f} MB. Opening: {1e3 * opening:.0f} ms; to the "
+        f"first answer, with SHA-256 of all files if they are 2 GiB at most: {first:.2f} s.",
         "The ten best of the store's exact search and of FAISS SQfp16 are the same in the same order for "
         f"{100 * same:.0f} % of 100 queries.",
     ]
@@ -249,15 +249,15 @@ def main() -> None:
     if arguments.memory:
         report_memory(arguments.memory, arguments.folder)
         return
-    load = os.getloadavg()[0]
+    load, python = os.getloadavg()[0], platform.python_version()
     lines: list[str] = []
     for views in arguments.views:
         with tempfile.TemporaryDirectory() as scratch:
             lines += measure(views, arguments.single, Path(scratch))
     text = f"""# Speed of the store of views
 
-Made by `python {" ".join(["benchmarks/store.py", *sys.argv[1:]])}` on {datetime.date.today().isoformat()}, one core of
-{platform.machine()}, {os.cpu_count()} cores; faiss {faiss.__version__}, numpy {np.__version__}, Python {sys.version[:6]};
+Made by `python {" ".join(["benchmarks/store.py", *sys.argv[1:]])}` on {datetime.date.today().isoformat()}, one of
+{os.cpu_count()} cores, {platform.machine()}; faiss {faiss.__version__}, numpy {np.__version__}, Python {python};
 load average from other work {load:.1f} at the start, {os.getloadavg()[0]:.1f} at the end.
 Wanted: a single query at 100,000 at most {WANTED} times FAISS SQfp16's; recall@10 of the approximate cache 0.99.
 Views lie as those of maps do: 300 kinds of ground of unequal share, nine overlapping views a place (store_views.py).
