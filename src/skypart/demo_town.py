@@ -118,9 +118,7 @@ def _write_video(path: Path, frames: Iterator[RgbImage]) -> None:
     with atomic_path(path) as temporary:
         writer = cv2.VideoWriter(str(temporary), cv2.VideoWriter.fourcc(*"mp4v"), 1.0, (VIDEO[0], VIDEO[0]))
         if not writer.isOpened():
-            raise SkyPartError(
-                f"cannot write {path}: OpenCV has no MPEG-4 encoder; install opencv-python-headless"
-            )
+            raise SkyPartError(f"cannot write {path}: OpenCV has no MPEG-4 encoder; install opencv-python-headless")
         for frame in frames:
             writer.write(np.ascontiguousarray(frame[:, :, ::-1]))
         writer.release()

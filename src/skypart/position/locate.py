@@ -113,7 +113,7 @@ class Locator:
         return places
 
     def _match(self, photo: Tokens, footprints: Sequence[Footprint]) -> Refinement | None:
-        """The best refinement over footprints; the most alike three are matched patch by patch."""
+        """The best refinement over footprints; all are matched patch by patch, the most alike first."""
         pairs = [(each, self.index.view(each, self.embedder.size)) for each in footprints]
         seen = [(each, picture) for each, picture in pairs if picture is not None]
         if not seen:
@@ -122,7 +122,7 @@ class Locator:
         alike = sorted(range(len(seen)), key=lambda i: -float(photo.embedding @ views[i].embedding))
         share = 1 / math.sqrt(len(photo.patches))
         best: Refinement | None = None
-        for index in alike[:3]:
+        for index in alike:
             best = _better(best, refine(photo, views[index], seen[index][0], share))
         return best
 
