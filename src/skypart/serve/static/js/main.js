@@ -38,7 +38,12 @@ class Page {
     this.stop = new AbortController();
     this.clear = null;
     this.result = new ResultPanel(map, index);
-    this.photos = new PhotoPanel(index.limits, (photo) => this.begin(photo), (sentence) => this.result.problem(sentence));
+    this.photos = new PhotoPanel(
+      index.limits,
+      (title) => { this.result.busy(`Opening ${title}.`); return this.restart(); },
+      (photo) => this.begin(photo),
+      (sentence) => this.result.problem(sentence),
+    );
     this.weather = new WeatherPanel(index.weathers, index.profiles, () => this.run(), () => this.tryAll());
     this.known = new KnownPanel(map, () => this.forget(), () => this.forget());
   }

@@ -12,9 +12,13 @@ function put(image, blob) {
 }
 
 export class PhotoPanel {
-  /** `chosen({ blob, name, truth })` is called with every photo; `refused(sentence)` where it is none to be sent. */
-  constructor(limits, chosen, refused) {
+  /**
+   * `opening(title)` is called when an example is fetched, `chosen({ blob, name, truth })` with every photo,
+   * `refused(sentence)` where it is none to be sent.
+   */
+  constructor(limits, opening, chosen, refused) {
     this.limits = limits;
+    this.opening = opening;
     this.chosen = chosen;
     this.refused = refused;
     $("limits").textContent = `JPEG, PNG, WebP or TIFF, up to ${Math.round(limits.max_bytes / 1024 ** 2)} MB`;
@@ -75,11 +79,12 @@ export class PhotoPanel {
     button.addEventListener("click", async () => {
       const hasTruth = example.latitude !== null && example.longitude !== null;
       const truth = hasTruth ? { latitude: example.latitude, longitude: example.longitude } : null;
+      const signal = this.opening(example.title);
       try {
-        const blob = await getPicture(`${example.url}?v=${version}`);
+        const blob = await getPicture(`${example.url}?v=${version}`, signal);
         this.chosen({ blob, name: `${example.title}.jpg`, truth });
       } catch (problem) {
-        this.refused(problem.message);
+        if (!signal.aborted) this.refused(problem.message);
       }
     });
     const item = document.createElement("li");

@@ -30,6 +30,7 @@ export class ResultPanel {
   }
 
   set(state, title, line, facts = []) {
+    clearInterval(this.clock);
     $("verdict").dataset.state = state;
     $("verdict-title").textContent = title;
     $("verdict-line").textContent = line;
@@ -42,8 +43,13 @@ export class ResultPanel {
   }
 
   busy(line) {
+    const begun = Date.now();
     this.set("busy", "Looking…", line);
     this.say(line);
+    this.clock = setInterval(() => {
+      const seconds = Math.round((Date.now() - begun) / 1000);
+      if (seconds > 2) $("verdict-title").textContent = `Looking… ${seconds} s`;
+    }, 1000);
   }
 
   problem(sentence) {

@@ -22,7 +22,7 @@ const PROFILE_NOTES = { paper: "parameters of the SkyPart paper", weatherprompt:
 /** How an answer in weather stands to where the photo should be: { state, text } for a chip. */
 export function judge(answer, clear, truth) {
   if (!answer.found) return { state: "lost", text: "no fix" };
-  const reference = truth ?? (clear?.found ? clear : null);
+  const reference = truth ?? (clear?.found && clear !== answer ? clear : null);
   if (!reference) return { state: "held", text: "found" };
   const away = distance(answer, reference);
   const allowed = truth ? answer.radius_m : Math.max(answer.radius_m, clear.radius_m);
