@@ -3,9 +3,11 @@
 import os
 import shutil
 import signal
+import threading
 import time
 import traceback
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -18,7 +20,7 @@ from tests.maps.store.builders import batch, plain_search, rows_of, unit
 QUERIES = unit(3, 99)
 
 
-def in_child(work: Callable[[], None]) -> int:
+def in_child(work: Callable[[], object]) -> int:
     """Run `work` in a forked process; its number."""
     child = os.fork()
     if child == 0:
@@ -199,6 +201,47 @@ def test_a_second_writer_is_told_who_writes(tmp_path: Path) -> None:
         EmbeddedStore(tmp_path).add(batch(5, 2))
     second.close()
     EmbeddedStore(tmp_path).add(batch(5, 2))
+
+
+def test_a_forked_process_does_not_keep_the_lock(tmp_path: Path) -> None:
+    with EmbeddedStore(tmp_path) as store:
+        store.add(batch(5, 0))
+        ends = os.pipe()
+        child = in_child(lambda: os.read(ends[0], 1))
+    try:
+        EmbeddedStore(tmp_path).add(batch(5, 1))
+    finally:
+        os.write(ends[1], b"x")
+        os.waitpid(child, 0)
+
+
+def test_threads_search_while_the_store_changes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(segment, "SMALL_BYTES", 0)
+    batches = [batch(40, seed) for seed in range(25)]
+    vectors = np.concatenate([views.vectors for views in batches])
+    store = EmbeddedStore(tmp_path)
+    store.add(batches[0])
+    done = threading.Event()
+
+    def search(_: int) -> set[int]:
+        sizes = set()
+        while not done.is_set():
+            answer = rows_of(store.search(QUERIES, 5)), len(store.search(QUERIES[:1], 1_000)[0])
+            sizes.add(answer[1])
+            allowed = [plain[n] for n in range(40, answer[1] + 40, 40) if n in plain]
+            assert answer[0] in allowed
+        return sizes
+
+    plain = {n: plain_search(vectors[:n], QUERIES, 5) for n in range(40, 1_001, 40)}
+    with ThreadPoolExecutor(4) as pool:
+        searches = [pool.submit(search, number) for number in range(4)]
+        try:
+            for views in batches[1:]:
+                store.add(views)
+        finally:
+            done.set()
+        for running in searches:
+            assert running.result() <= set(plain)
 
 
 def test_a_writer_starts_from_the_newest_state(tmp_path: Path) -> None:

@@ -222,6 +222,17 @@ def test_views_of_another_length_are_refused(tmp_path: Path) -> None:
     assert store.stats().views == 3
 
 
+def test_an_emptied_store_takes_views_of_another_model(tmp_path: Path) -> None:
+    store = EmbeddedStore(tmp_path)
+    store.add(batch(3, 0))
+    with store.transaction():
+        store.remove("town")
+        store.add(batch(4, 1, dimension=8))
+    assert store.stats().dimension == 8
+    store.remove("town")
+    assert store.search(QUERIES, 3) == [[]] * 5
+
+
 def test_an_empty_batch_changes_nothing(tmp_path: Path) -> None:
     store = EmbeddedStore(tmp_path)
     store.add(batch(3, 0))

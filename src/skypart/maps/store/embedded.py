@@ -59,7 +59,8 @@ class EmbeddedStore:
             assert self._staged is not None
             gone = [record for record in self._staged.segments if record.map_name == map_name]
             kept = tuple(record for record in self._staged.segments if record not in gone)
-            self._staged = self._staged.model_copy(update={"segments": kept})
+            dimension = self._staged.dimension if kept else 0  # an empty store takes views of any model
+            self._staged = self._staged.model_copy(update={"segments": kept, "dimension": dimension})
         return sum(record.views for record in gone)
 
     @contextmanager

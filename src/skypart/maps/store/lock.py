@@ -40,4 +40,5 @@ class WriterLock:
 
     def close(self) -> None:
         """Let others write. The file stays: deleting it could let two writers in."""
+        fcntl.flock(self._file, fcntl.LOCK_UN)  # closing alone would leave it to forked processes
         self._file.close()
