@@ -31,7 +31,7 @@ from skypart.position.track_options import TrackOptions
 from skypart.progress import track as progress
 
 PORT = 8000
-CUT = ViewOptions((140.0, 220.0), 0.4)
+CUT = ViewOptions((150.0, 230.0), 0.35)
 """How the town is cut into views: coarse, for the demo is to be quick."""
 
 
@@ -104,10 +104,10 @@ def _show_page(locator: Locator, material: Material, index: Path, page: bool | N
 
 def fix_table(fixes: Sequence[Fix], photos: Sequence[LabelledPhoto]) -> Table:
     """A row a photo: where it was found, how sure, and how far from the truth."""
-    table = Table("", "photo", "latitude", "longitude", "95 % within", "true error", "confidence", "")
+    table = Table("", "photo", "latitude", "longitude", "95 % within", "error", "trust", "")
     for number, (fix, photo) in enumerate(zip(fixes, photos, strict=True), start=1):
         if fix.latitude is None or fix.longitude is None or fix.radius_m is None:
-            table.add_row(str(number), fix.photo, "", "", "", "", f"{fix.confidence:.2f}", f"no fix: {fix.reason}")
+            table.add_row(str(number), fix.photo, "", "", "", "", f"{fix.confidence:.2f}", "no fix")
             continue
         error = ""
         if photo.latitude is not None and photo.longitude is not None:
@@ -121,7 +121,7 @@ def fix_table(fixes: Sequence[Fix], photos: Sequence[LabelledPhoto]) -> Table:
             )
             error = f"{metres:.0f} m" if metres <= fix.radius_m else f"[red]{metres:.0f} m[/]"
         found = (f"{fix.latitude:.5f}", f"{fix.longitude:.5f}", f"{fix.radius_m:.0f} m", error, f"{fix.confidence:.2f}")
-        table.add_row(str(number), fix.photo, *found, "patches matched" if fix.refined else "")
+        table.add_row(str(number), fix.photo, *found, "matched" if fix.refined else "")
     return table
 
 

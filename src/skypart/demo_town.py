@@ -27,12 +27,12 @@ from skypart.worlds.shade import Lighting
 SEED = 21
 EXTENT = 1200.0
 GSD = 0.5
-PHOTO = (480, 12)
-VIDEO = (320, 40)
+PHOTO = (480, 10)
+VIDEO = (320, 30)
 """Edge in pixels, and how many photos or seconds."""
 STYLES = ("town", "suburb", "town")
 """The first is flown over; the others are there to be confused with."""
-WEATHER = ("normal", "fog", "rain", "normal", "dark", "snow", "over_exposure", "wind")
+WEATHER = ("normal", "fog", "normal", "rain", "normal", "wind", "snow", "normal", "dark", "over_exposure")
 
 
 @dataclass(frozen=True)
@@ -102,7 +102,7 @@ def _fly(world: World, town: Town) -> None:
 
 
 def _path(seconds: int) -> Iterator[tuple[float, float, float]]:
-    """Where the camera looks each second, local metres, and its heading: an S over the town at some 15 m/s."""
+    """Where the camera looks each second, local metres, and its heading: an S over the town at some 20 m/s."""
 
     def spot(t: float) -> tuple[float, float]:
         return EXTENT * (0.5 + 0.27 * math.sin(2 * math.pi * t)), -EXTENT * (0.22 + 0.56 * t)
