@@ -39,9 +39,7 @@ def demo(
     output: Annotated[Path, typer.Option("-o", "--output", help="Folder for what the demo makes.")] = Path("demo-out"),
     real: Annotated[Path | None, typer.Option(help="Folder with a GeoTIFF, labelled photos and a video.")] = None,
     model: Annotated[str, typer.Option(help="Model name or file.")] = "default",
-    page: Annotated[
-        bool | None, typer.Option(help="Open the page at the end (default: with a display).")
-    ] = None,
+    page: Annotated[bool | None, typer.Option(help="Open the page at the end (default: with a display).")] = None,
 ) -> None:
     """Index a town, locate photos of it, track a flight over it, and show the results on a map and a page."""
     from skypart.demo import run_demo
