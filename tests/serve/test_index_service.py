@@ -1,0 +1,114 @@
+"""The server over a real index: its maps, its locator, its examples."""
+
+import io
+from pathlib import Path
+
+import numpy as np
+import pytest
+from fastapi.testclient import TestClient
+from PIL import Image
+
+from skypart.bridge.json_text import fix_to_dict
+from skypart.errors import SkyPartError
+from skypart.images.decode import RgbImage, read_rgb
+from skypart.maps.index import MapIndex
+from skypart.model.embedder import Embedder, new_model
+from skypart.position.locate import Locator
+from skypart.serve.index_service import IndexService
+from tests.position.stand_in import ColourEmbedder, Shot, degrees, make_index, quilt, write_quilt
+from tests.serve.conftest import encoded, open_app
+
+SHOT = Shot(east=0.0, north=0.0, width=100.0)
+
+
+@pytest.fixture(scope="module")
+def quilt_map() -> RgbImage:
+    return quilt(1)
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory, quilt_map: RgbImage) -> IndexService:
+    """A quilt of 500 x 500 m, and three photos to try: inside, outside, and of unknown place."""
+    folder = tmp_path_factory.mktemp("served")
+    index = make_index(folder / "town.skyindex", [write_quilt(folder / "town.tif")])
+    photos = folder / "photos"
+    photos.mkdir()
+    Image.fromarray(SHOT.photo(quilt_map)).save(photos / "inside.png")
+    Image.fromarray(Shot(0, 0).photo(quilt(99))).save(photos / "outside.png")
+    latitude, longitude = SHOT.place
+    (photos / "labels.csv").write_text(f"file,latitude,longitude\ninside.png,{latitude},{longitude}\noutside.png,,\n")
+    return IndexService(Locator(index, ColourEmbedder()), photos)
+
+
+@pytest.fixture(scope="module")
+def asked(served: IndexService) -> TestClient:
+    return open_app(served)
+
+
+def test_the_answer_is_that_of_the_locator(asked: TestClient, served: IndexService, quilt_map: RgbImage) -> None:
+    photo = SHOT.photo(quilt_map)
+    answer = asked.post("/v1/locate", files={"photo": ("a.png", encoded(photo))}).json()
+    expected = fix_to_dict(served.locator.locate(photo, name="a.png"))
+    assert {**answer, "seconds": 0, "hints": 0} == {**expected, "seconds": 0, "hints": 0}
+    best = answer["candidates"][0]["footprint"]
+    assert (best["latitude"], best["longitude"]) == pytest.approx(SHOT.place, abs=5e-4)
+    assert {candidate["map_name"] for candidate in answer["candidates"]} == {"town"}
+
+
+def test_the_index_is_told(asked: TestClient, served: IndexService) -> None:
+    answer = asked.get("/v1/index").json()
+    south, west = degrees(-250, -250)
+    assert answer["name"] == "town" and answer["maps"] == ["town"]
+    assert answer["views"] == sum(entry.views for entry in served.locator.index.manifest.maps) > 0
+    assert answer["model"] == ColourEmbedder().digest
+    assert (answer["bounds"]["south"], answer["bounds"]["west"]) == pytest.approx((south, west), abs=1e-4)
+    assert answer["gsd_m"] == pytest.approx(1.0, rel=0.01)
+
+
+def test_tiles_and_views_come_from_the_indexed_map(asked: TestClient, quilt_map: RgbImage) -> None:
+    latitude, longitude = degrees(0, 0)
+    tile_x = int((longitude + 180) / 360 * 2**16)
+    tile_y = int((1 - np.arcsinh(np.tan(np.radians(latitude))) / np.pi) / 2 * 2**16)
+    tile = asked.get(f"/tiles/16/{tile_x}/{tile_y}.png")
+    assert tile.status_code == 200 and Image.open(io.BytesIO(tile.content)).size == (256, 256)
+    assert asked.get("/tiles/16/0/0.png").status_code == 204
+    view = asked.get("/v1/view", params={"latitude": latitude, "longitude": longitude, "metres": 200, "size": 200})
+    shown = read_rgb(io.BytesIO(view.content)).astype(int)
+    assert np.abs(shown - quilt_map[150:350, 150:350]).mean() < 10
+    nowhere = asked.get("/v1/view", params={"latitude": -20, "longitude": 50, "metres": 200})
+    assert nowhere.status_code == 422 and "inside" in nowhere.json()["detail"]
+
+
+def test_labelled_examples_tell_where_they_were_taken(asked: TestClient, served: IndexService) -> None:
+    inside, outside = asked.get("/v1/examples").json()
+    assert (inside["title"], outside["title"]) == ("inside", "outside")
+    assert (inside["latitude"], inside["longitude"]) == pytest.approx(SHOT.place)
+    assert outside["latitude"] is None
+    assert asked.get(outside["url"]).headers["content-type"] == "image/jpeg"
+    plain = IndexService(served.locator, served.folder and served.folder / "nothing")
+    with pytest.raises(SkyPartError, match="no such folder"):
+        plain.examples()
+    assert IndexService(served.locator).examples() == []
+
+
+def test_the_parts_of_a_real_model_are_drawn(
+    asked: TestClient, served: IndexService, quilt_map: RgbImage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(served.locator, "embedder", Embedder(new_model("untrained:tiny", 112)))
+    response = asked.post("/v1/parts", files={"photo": ("a.png", encoded(SHOT.photo(quilt_map)))})
+    drawn = read_rgb(io.BytesIO(response.content))
+    assert response.headers["content-type"] == "image/png" and drawn.shape[2] == 3
+
+
+def test_an_index_whose_map_was_moved_still_answers(tmp_path: Path, quilt_map: RgbImage) -> None:
+    raster = write_quilt(tmp_path / "town.tif", edge=300)
+    make_index(tmp_path / "town.skyindex", [raster])
+    raster.rename(tmp_path / "elsewhere.tif")
+    client = open_app(IndexService(Locator(MapIndex(tmp_path / "town.skyindex"), ColourEmbedder())))
+    assert client.get("/v1/index").json()["gsd_m"] is None
+    photo = encoded(Shot(10, 10).photo(quilt(1, 300)))
+    assert client.post("/v1/locate", files={"photo": ("a.png", photo)}).status_code == 200
+    latitude, longitude = degrees(0, 0)
+    view = client.get("/v1/view", params={"latitude": latitude, "longitude": longitude, "metres": 100})
+    assert view.status_code == 422 and "moved" in view.json()["detail"]
+    assert client.get("/tiles/16/34000/22000.png").status_code in (204, 422)
