@@ -177,7 +177,7 @@ def unusable(image: RgbImage) -> str:
     if float(grey.std()) < 4.0:
         shade = "black" if level < 40 else "white" if level > 215 else "of one colour"
         return f"the photo is almost {shade}; nothing can be seen in it"
-    if float(cv2.Laplacian(grey, cv2.CV_32F).std()) < 2.0:
+    if float(cv2.Laplacian(grey, cv2.CV_32F).std()) < 3.0:  # thick fog leaves 7, sky with its noise 2
         return "the photo is blurred or shows sky only; no ground can be made out in it"
     return ""
 
