@@ -103,7 +103,7 @@ class BalancedSampler:
         """All locations in random order, in runs of `near` neighbours."""
         count = len(self.index.names)
         if self.near == 1:
-            return rng.permutation(count).tolist()
+            return [int(place) for place in rng.permutation(count)]
         ring = np.roll(np.arange(count), int(rng.integers(count)))
         runs = [ring[start : start + self.near].tolist() for start in range(0, count, self.near)]
         return [place for run in rng.permutation(len(runs)) for place in runs[run]]
