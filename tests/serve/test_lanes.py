@@ -66,6 +66,17 @@ def test_a_full_queue_says_when_to_come_back() -> None:
     lane.close()
 
 
+def test_fewer_may_wait_where_jobs_take_long() -> None:
+    lane = Lane("test", 1, 10, wait_s=0.5)
+    for _ in range(40):
+        asyncio.run(lane.run(lambda: None, stays))
+    assert lane.room == 11
+    for _ in range(20):
+        asyncio.run(lane.run(lambda: time.sleep(0.15), stays))
+    assert 2 <= lane.room <= 6
+    lane.close()
+
+
 def test_who_leaves_the_queue_is_never_worked_for() -> None:
     async def crowd() -> None:
         first = asyncio.create_task(lane.run(free.wait, stays))

@@ -4,6 +4,7 @@ import asyncio
 import math
 import threading
 import time
+from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, TypeVar
@@ -17,16 +18,21 @@ LONGEST_WAIT_S = 30
 
 
 class Lane:
-    """`threads` workers and at most `queue` jobs that wait for one."""
+    """`threads` workers and at most `queue` jobs that wait for one.
 
-    def __init__(self, name: str, threads: int, queue: int) -> None:
+    With `wait_s`, fewer may wait where jobs take long: as many as are likely to be begun within so many seconds, and
+    one at least. Before the first is done nobody knows how long they take: then two may wait.
+    """
+
+    def __init__(self, name: str, threads: int, queue: int, wait_s: float | None = None) -> None:
         self.name = name
         self._threads = threads
-        self._room = threads + queue
+        self._queue = queue
+        self._wait_s = wait_s
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix=f"skypart-{name}")
         self._lock = threading.Lock()
         self._jobs = 0
-        self._mean_seconds = 0.5
+        self._lately: deque[float] = deque(maxlen=8)
 
     @property
     def running(self) -> int:
@@ -38,14 +44,22 @@ class Lane:
         """Jobs that wait for a worker."""
         return max(0, self._jobs - self._threads)
 
+    @property
+    def room(self) -> int:
+        """Jobs that may run and wait at present."""
+        if self._wait_s is None:
+            return self._threads + self._queue
+        in_time = int(self._wait_s * self._threads / max(self._seconds(), 1e-3)) if self._lately else 2
+        return self._threads + min(self._queue, max(1, in_time))
+
     def check_room(self) -> None:
         """Refuse with 503 and the time until there is likely to be room, if the queue is full."""
-        if self._jobs >= self._room:
+        if self._jobs >= self.room:
             raise self.busy()
 
     def busy(self) -> RefusedError:
         """The refusal of a full queue."""
-        seconds = math.ceil(self._mean_seconds * self._room / self._threads / 2)
+        seconds = math.ceil(self._seconds() * self.room / self._threads / 2)
         wait = str(min(max(seconds, 1), LONGEST_WAIT_S))
         return RefusedError(503, f"the server is busy; try again in {wait} s", {"Retry-After": wait})
 
@@ -77,12 +91,15 @@ class Lane:
 
     def _timed(self, work: Callable[[], T]) -> T:
         start = time.perf_counter()
-        try:
-            return work()
-        finally:
-            seconds = time.perf_counter() - start
-            with self._lock:
-                self._mean_seconds += 0.1 * (seconds - self._mean_seconds)
+        result = work()
+        with self._lock:  # what failed at once says nothing of how long the others take
+            self._lately.append(time.perf_counter() - start)
+        return result
+
+    def _seconds(self) -> float:
+        """How long a job takes, judged by the last ones."""
+        with self._lock:
+            return sum(self._lately) / len(self._lately) if self._lately else 1.0
 
     def _finished(self, job: "Future[Any]") -> None:
         with self._lock:

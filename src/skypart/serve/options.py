@@ -14,7 +14,8 @@ class ServeOptions:
     but the page and /healthz; None for none.
     max_bytes: of a request's body. max_pixels: of a photo. upload_seconds: for sending a request; header_seconds: for
     its first lines. max_waiting_bytes: of all uploads together that are being read or wait.
-    workers: inference threads. queue: photos that may wait for one. map_queue: tiles, views and examples that may wait.
+    workers: inference threads. queue: photos that may wait for one; fewer where they would not be begun within
+    wait_seconds. map_queue: tiles, views and examples that may wait.
     """
 
     host: str = "127.0.0.1"
@@ -28,6 +29,7 @@ class ServeOptions:
     max_waiting_bytes: int = 256 * 1024 * 1024
     workers: int = 1
     queue: int = 16
+    wait_seconds: float = 20.0
     map_queue: int = 512
 
     def answers_to(self) -> frozenset[str] | None:

@@ -20,7 +20,7 @@ class State:
     def __init__(self, service: LocateService, options: ServeOptions) -> None:
         self.service = service
         self.options = options
-        self.inference = Lane("inference", options.workers, options.queue)
+        self.inference = Lane("inference", options.workers, options.queue, options.wait_seconds)
         self.maps = Lane("map", 1, options.map_queue)
         self.uploads = Uploads(options)
         self.metrics = Metrics()
