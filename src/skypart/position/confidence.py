@@ -96,7 +96,8 @@ def fit(
 ) -> Calibration:
     """A calibration from located photos: their evidence, and their errors in metres (infinite outside the map).
 
-    most_wrong: the threshold is the lowest at which at most this share of the accepted photos is wrong.
+    most_wrong: the threshold is the lowest at which at most this share of the accepted photos is wrong, and enough are
+    right to say a radius.
     """
     x, errors = features(evidence), np.asarray(errors_m, dtype=np.float64)
     right = errors <= RIGHT_M
@@ -109,11 +110,10 @@ def fit(
     scores = x @ weights + offset
     steps = _isotonic(scores, right)
     chances = np.interp(scores, *np.array(steps).T)
-    threshold = _threshold(chances, right, most_wrong)
-    accepted = chances >= threshold
-    scale = np.array([e["scale_m"] for e in evidence])
     matched = np.array([e["inliers"] > 0 for e in evidence])
-    every = errors / scale
+    every = errors / np.array([e["scale_m"] for e in evidence])
+    threshold = _threshold(chances, right, every, most_wrong)
+    accepted = chances >= threshold
     pooled = conformal(every[accepted])
     groups = [every[accepted & chosen] for chosen in (matched, ~matched)]
     refined, voted = (conformal(group) if len(group) >= 20 else pooled for group in groups)
@@ -156,10 +156,11 @@ def _isotonic(scores: Floats, right: NDArray[np.bool_]) -> list[tuple[float, flo
     return [(score, float(chance)) for (score, _), chance in zip(corners, chances, strict=True)]
 
 
-def _threshold(chances: Floats, right: NDArray[np.bool_], most_wrong: float) -> float:
-    """The lowest confidence from which on at most `most_wrong` are wrong; above all, if there is none."""
+def _threshold(chances: Floats, right: NDArray[np.bool_], ratios: Floats, most_wrong: float) -> float:
+    """The lowest confidence from which on at most `most_wrong` are wrong and `ratios` have a limit; else above all."""
     for chance in np.unique(chances):
-        if 1 - right[chances >= chance].mean() <= most_wrong:
+        taken = chances >= chance
+        if 1 - right[taken].mean() <= most_wrong and math.isfinite(conformal(ratios[taken])):
             return float(chance)
     return float(min(chances.max() + 1e-6, 1.0))
 
