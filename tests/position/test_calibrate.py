@@ -1,0 +1,168 @@
+"""Calibration from photos to the index: outcomes, cross-validation, figures of merit, picture."""
+
+import json
+import math
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from skypart.errors import SkyPartError
+from skypart.maps.index import Manifest, MapIndex
+from skypart.position.calibrate import Outcome, cross_validate, draw, quality, run_calibration, store_calibration
+from skypart.position.confidence import Calibration
+from skypart.position.fix import Fix
+from skypart.position.locate import Locator
+from tests.images.photos_with_facts import packet
+from tests.position.stand_in import SURE, ColourEmbedder, Shot, make_index, quilt, write_quilt
+from tests.position.test_confidence import drawn
+
+
+def outcomes(seed: int, count: int) -> list[Outcome]:
+    found, errors = drawn(np.random.default_rng(seed), count)
+    return [
+        Outcome(Fix(photo=f"{i}", evidence=e), error) for i, (e, error) in enumerate(zip(found, errors, strict=True))
+    ]
+
+
+def save(shot: Shot, ground: int, path: Path) -> None:
+    """A photo that says which way is up in it, so that one direction is tried."""
+    xmp = packet(f'drone-dji:GimbalYawDegree="{shot.heading:+.1f}"')
+    Image.fromarray(shot.photo(quilt(ground), 200)).save(path, quality=95, xmp=xmp)
+
+
+def labelled_photos(folder: Path, inside: int, outside: int) -> Path:
+    """Photos of the map and of another place, the latter without a position; two in which nothing can be seen."""
+    folder.mkdir()
+    dice = np.random.default_rng(4)
+    lines = ["file,latitude,longitude"]
+    for number in range(inside + outside):
+        east, north, heading, width = dice.uniform((-150, -150, 0, 85), (150, 150, 360, 115)).tolist()
+        shot = Shot(east, north, heading, width)
+        mine = number < inside
+        save(shot, 1 if mine else 77, folder / f"{number:03d}.jpg")
+        place = f"{shot.place[0]:.8f},{shot.place[1]:.8f}" if mine else ","
+        lines.append(f"{number:03d}.jpg,{place}")
+    for name in ("black.png", "white.png"):
+        Image.new("RGB", (50, 50), name.removesuffix(".png")).save(folder / name)
+        lines.append(f"{name},,")
+    (folder / "positions.csv").write_text("\n".join(lines) + "\n")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def town(tmp_path_factory: pytest.TempPathFactory) -> MapIndex:
+    folder = tmp_path_factory.mktemp("town")
+    return make_index(folder / "town.skyindex", [write_quilt(folder / "town.tif")])
+
+
+def test_labelled_photos_become_a_calibration_in_the_index(town: MapIndex, tmp_path: Path) -> None:
+    folder = labelled_photos(tmp_path / "photos", 32, 10)
+    strangers = tmp_path / "strangers"
+    strangers.mkdir()
+    for number in range(4):
+        save(Shot(30.0 * number, -20.0, 40.0 * number, 100.0), 55, strangers / f"{number}.jpg")
+    locator = Locator(town, ColourEmbedder())
+    text = run_calibration(locator, folder, [strangers], tmp_path / "out" / "calibration.png")
+    assert "calibrated on 32 photos of the map and 14 from outside" in text and "false accepts" in text
+    embedder = locator.embedder
+    assert isinstance(embedder, ColourEmbedder) and embedder.calls <= 4 * 46, "the photos' own headings were not used"
+    with Image.open(tmp_path / "out" / "calibration.png") as picture:
+        assert picture.width > 1000
+    report = json.loads((tmp_path / "out" / "calibration.json").read_text())
+    assert report["quality"]["photos"] == 32 and report["quality"]["outside"] == 14
+    assert report["quality"]["accepted"] > 0.7 and report["quality"]["false_accepts"] <= 0.15
+    assert report["quality"]["covered"] > 0.85 and report["quality"]["wrong"] < 0.1
+    again = Locator(MapIndex(town.folder), ColourEmbedder())
+    assert again.calibrated and again.calibration == Calibration.from_dict(report["calibration"])
+    assert again.calibration.source == "46 photos of photos"
+    there = again.locate(Shot(120.0, -90.0, 90.0, 100.0).photo(quilt(1)))
+    assert there.found and there.calibrated and there.radius_m is not None and there.radius_m < 40
+    assert not again.locate(Shot(120.0, -90.0, 90.0, 100.0).photo(quilt(88))).found
+
+
+def test_too_few_photos_store_nothing(town: MapIndex, tmp_path: Path) -> None:
+    before = Manifest.read(town.folder)
+    folder = labelled_photos(tmp_path / "photos", 8, 3)
+    with pytest.raises(SkyPartError, match="calibration needs at least 20 photos"):
+        run_calibration(Locator(town, ColourEmbedder()), folder, [], tmp_path / "c.png")
+    assert Manifest.read(town.folder) == before and not (tmp_path / "c.png").exists()
+
+
+def test_a_picture_of_no_format_is_refused_before_the_work(town: MapIndex, tmp_path: Path) -> None:
+    for name in ("calibration", "calibration.json", "calibration.xyz"):
+        with pytest.raises(SkyPartError, match="not a format of pictures"):
+            run_calibration(Locator(town, ColourEmbedder()), tmp_path / "none", [], tmp_path / name)
+
+
+def test_photos_too_unsure_for_a_radius_store_nothing(
+    town: MapIndex, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Thirty photos, a dozen of them right: no threshold leaves nineteen."""
+    before = Manifest.read(town.folder)
+    some = outcomes(1, 400)
+    few = [o for o in some if o.error_m < 50][:12] + [o for o in some if o.error_m > 50][:18]
+    monkeypatch.setattr("skypart.position.calibrate.locate_labelled", lambda *_: few)
+    monkeypatch.setattr("skypart.position.calibrate.read_labelled", lambda _: [])
+    with pytest.raises(SkyPartError, match="of 30 photos too few are located surely enough"):
+        run_calibration(Locator(town, ColourEmbedder()), tmp_path, [], tmp_path / "c.png")
+    assert Manifest.read(town.folder) == before
+
+
+def test_storing_keeps_maps_that_were_added_meanwhile(tmp_path: Path) -> None:
+    index = make_index(tmp_path / "i", [write_quilt(tmp_path / "a.tif", edge=200)])
+    locator = Locator(index, ColourEmbedder())
+    make_index(tmp_path / "i", [write_quilt(tmp_path / "b.tif", seed=3, edge=200, east=900.0)])
+    store_calibration(locator, SURE)
+    manifest = Manifest.read(tmp_path / "i")
+    assert [entry.name for entry in manifest.maps] == ["a", "b"]
+    assert manifest.calibration is not None and Calibration.from_dict(manifest.calibration) == SURE
+
+
+def test_no_photo_is_judged_by_a_calibration_that_has_seen_it() -> None:
+    """A photo whose outcome is turned round changes its own confidence only through others: not at all in its fold."""
+    some = outcomes(2, 120)
+    confidence, radius = cross_validate(some)
+    turned = [replace_error(o, math.inf if o.error_m < 50 else 1.0) if i == 17 else o for i, o in enumerate(some)]
+    other, other_radius = cross_validate(turned)
+    assert other[17] == confidence[17] and other_radius[17] == radius[17]
+    assert np.any(other != confidence), "the others do see it"
+
+
+def replace_error(outcome: Outcome, error: float) -> Outcome:
+    return replace(outcome, error_m=error)
+
+
+def test_figures_of_merit_by_hand() -> None:
+    errors = [5.0, 30.0, 100.0, 5.0, math.inf, math.inf]
+    some = [Outcome(Fix(photo=""), error) for error in errors]
+    confidence = np.array([0.95, 0.95, 0.95, 0.15, 0.95, 0.15])
+    radius = np.array([10.0, 20.0, 150.0, math.inf, 40.0, math.inf])
+    found = quality(some, confidence, radius)
+    assert (found.photos, found.outside) == (4, 2)
+    assert found.accepted == 3 / 4 and found.false_accepts == 1 / 2
+    assert found.covered == 2 / 3, "5 in 10, not 30 in 20, 100 in 150"
+    assert found.wrong == 2 / 4, "100 m and the one from outside"
+    assert found.median_radius_m == 30.0
+    assert found.calibration_error == pytest.approx(4 / 6 * abs(0.95 - 2 / 4) + 2 / 6 * abs(0.15 - 1 / 2))
+
+
+def test_figures_of_nothing_are_null_in_json() -> None:
+    some = [Outcome(Fix(photo=""), 5.0)]
+    found = quality(some, np.array([0.1]), np.array([math.inf]))
+    assert math.isnan(found.covered) and found.accepted == 0.0
+    text = json.dumps(found.to_dict(), allow_nan=False)
+    assert json.loads(text)["false_accepts"] is None
+
+
+def test_cross_validated_figures_hold(tmp_path: Path) -> None:
+    some = outcomes(5, 900)
+    confidence, radius = cross_validate(some)
+    found = quality(some, confidence, radius)
+    assert 0.9 < found.covered <= 1.0 and found.wrong < 0.06 and found.calibration_error < 0.06
+    assert found.accepted > 0.2
+    draw(some, confidence, radius, tmp_path / "c.png")
+    with Image.open(tmp_path / "c.png") as picture:
+        assert picture.size[0] > 2 * picture.size[1]
