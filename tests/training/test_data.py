@@ -136,3 +136,29 @@ def test_fingerprint_changes_with_the_images_and_not_with_their_order_or_place(s
     assert fingerprint([replace(records[0], path=moved), *records[1:]]) != same
     assert fingerprint([replace(records[0], location="9999"), *records[1:]]) != same
     assert isinstance(records[0], Record)
+
+
+def test_a_place_is_mirrored_as_a_whole_and_only_tiles_are_turned(sues: Path) -> None:
+    """Every image of a batch is its own file, mirrored as all others of its place, tiles turned by quarters too."""
+    records = list(open_dataset(sues).train)
+    augmentation = replace(NO_AUGMENTATION, mirror=0.5, quarter_turns=True)
+    images = TrainingImages(records, PREPROCESSING, augmentation, "", 7)
+    plain = TrainingImages(records, PREPROCESSING, NO_AUGMENTATION, "", 7)
+    turns, mirrored = set(), set()
+    for batch in BalancedSampler(records, 4, 2, 1, 12, 7).epoch(0):
+        flips: dict[str, set[bool]] = {}
+        for draw in batch:
+            shown, own = images[draw][0], plain[draw][0]
+            quarters = range(4) if records[draw.record].view == "satellite" else range(1)
+            fits = [
+                (flip, quarter)
+                for flip in (False, True)
+                for quarter in quarters
+                if (torch.rot90(own.flip(2) if flip else own, quarter, (1, 2)) - shown).abs().mean() < 0.02
+            ]
+            assert len(fits) == 1
+            flips.setdefault(records[draw.record].location, set()).add(fits[0][0])
+            turns.add(fits[0][1])
+        assert all(len(found) == 1 for found in flips.values())
+        mirrored |= {flip for found in flips.values() for flip in found}
+    assert turns == {0, 1, 2, 3} and mirrored == {False, True}

@@ -11,10 +11,12 @@ from skypart.errors import SkyPartError
 
 @dataclass(frozen=True)
 class Draw:
-    """One image of a batch: which record, and the seed that fixes its augmentation and weather."""
+    """One image of a batch: which record, the seed that fixes its augmentation and weather, and the seed of what all
+    images of its location share in this batch."""
 
     record: int
     seed: int
+    shared: int = 0
 
 
 @dataclass(frozen=True)
@@ -122,4 +124,5 @@ class BalancedSampler:
         tiles = self.index.satellite[place]
         picked = [tiles[i % len(tiles)] for i in rng.permutation(max(len(tiles), self.satellite))[: self.satellite]]
         seeds = rng.integers(0, 2**62, self.images_per_location).tolist()
-        return [Draw(int(r), int(s)) for r, s in zip([*drawn[: self.drone], *picked], seeds, strict=True)]
+        images = zip([*drawn[: self.drone], *picked], seeds, strict=True)
+        return [Draw(int(record), int(seed), int(seeds[0])) for record, seed in images]

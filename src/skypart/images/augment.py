@@ -19,6 +19,8 @@ class Augmentation:
     grey, blur: probabilities. rotation: degrees drawn from +- the value, corners filled by reflection.
     dusk, haze, coarse, jpeg: probabilities of a dim coloured light with noise, of a bright veil that thickens towards
     one side, of lost resolution, and of strong compression; what lies between photos of other cameras and hours.
+    mirror: probability that a place is mirrored, all its images alike, which makes another place of it. quarter_turns:
+    satellite tiles are turned by a random multiple of 90 degrees; for data whose drone images head anywhere.
     """
 
     crop: float = 0.7
@@ -34,6 +36,18 @@ class Augmentation:
     haze: float = 0.0
     coarse: float = 0.0
     jpeg: float = 0.0
+    mirror: float = 0.0
+    quarter_turns: bool = False
+
+    def orient(
+        self, image: RgbImage, satellite: bool, shared: np.random.Generator, own: np.random.Generator
+    ) -> RgbImage:
+        """The image mirrored by chance, drawn from what its place's images share, and a tile turned by quarters."""
+        if self.mirror and shared.uniform() < self.mirror:
+            image = image[:, ::-1]
+        if self.quarter_turns and satellite:
+            image = np.rot90(image, int(own.integers(4)))
+        return np.ascontiguousarray(image)
 
     def __call__(self, image: RgbImage, preprocessing: Preprocessing, rng: np.random.Generator) -> RgbImage:
         """(h, w, 3) uint8 of any size -> (size, size, 3) uint8, resized as evaluation resizes."""

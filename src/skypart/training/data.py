@@ -68,7 +68,8 @@ class TrainingImages(Dataset[tuple[Tensor, int]]):
     def __getitem__(self, draw: Any) -> tuple[Tensor, int]:
         """The image of a `Draw` as (3, size, size), and its record's index."""
         record = self.records[draw.record]
-        image = read_rgb(record.path)
+        own, shared = np.random.default_rng([draw.seed, 0x71]), np.random.default_rng([draw.shared, 0x3C])
+        image = self.augmentation.orient(read_rgb(record.path), record.view == "satellite", shared, own)
         if self.weather and record.view == "drone":
             chance = np.random.default_rng([draw.seed, 0x3E])
             if chance.uniform() < self.weather_share:
