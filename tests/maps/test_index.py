@@ -53,7 +53,7 @@ def test_every_view_is_found_by_its_own_picture(town: Path, tmp_path: Path) -> N
     assert (index.name, index.manifest.model["digest"]) == ("i", ColourEmbedder().digest)
     source = open_maps([str(town)])[0]
     plan = plan_views(source, OPTIONS.sizes_m, OPTIONS.overlap, (0.0,))
-    pictures = [read_view(source, view, 168).rgb for view in plan]
+    pictures = [read_view(source, view, 112).rgb for view in plan]
     embedder = ColourEmbedder()
     hits = index.search(embedder.embed(pictures), 1)
     for view, (best,) in zip(plan, hits, strict=True):
@@ -165,7 +165,7 @@ def test_a_second_map_is_added_without_touching_the_first(town: Path, tmp_path: 
 def test_a_changed_map_replaces_its_views_and_no_others(town: Path, tmp_path: Path) -> None:
     village = write_quilt(tmp_path / "village.tif", seed=3, edge=200, east=2000.0)
     built(tmp_path / "i", town, village)
-    old = read_view(open_maps([str(town)])[0], MapIndex(tmp_path / "i").search(_any(), 1)[0][0].footprint, 168).rgb
+    old = read_view(open_maps([str(town)])[0], MapIndex(tmp_path / "i").search(_any(), 1)[0][0].footprint, 112).rgb
     write_quilt(town, seed=2, edge=300)
     assert built(tmp_path / "i", town, village) == {"town": VIEWS}
     index = MapIndex(tmp_path / "i")
@@ -191,7 +191,7 @@ def test_the_same_command_again_embeds_and_writes_nothing(town: Path, tmp_path: 
 def test_another_model_is_refused_by_name(town: Path, tmp_path: Path) -> None:
     built(tmp_path / "i", town)
     before = files(tmp_path / "i")
-    with pytest.raises(SkyPartError, match="was made with the model colours at 168 pixels, which is another than best"):
+    with pytest.raises(SkyPartError, match="was made with the model colours at 112 pixels, which is another than best"):
         build_index([str(town)], tmp_path / "i", ColourEmbedder("other"), "best", OPTIONS)
     assert files(tmp_path / "i") == before
     with pytest.raises(SkyPartError, match=r"made with the model colours .*not with this one"):
