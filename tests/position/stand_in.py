@@ -23,7 +23,7 @@ EDGE, NORTH = 500, 5_300_000.0
 """Metres and pixels of the map's edge; UTM northing of its middle. It lies on the central meridian of its zone, so that
 grid north is true north."""
 TO_DEGREES = Transformer.from_crs("EPSG:32632", "EPSG:4326", always_xy=True)
-SURE = Calibration((0.0, 0.0, 1.0, 5.0), 0.0, ((4.4, 0.02), (5.6, 0.98)), 0.5, 2.0, 2.0, 100, "by hand")
+SURE = Calibration((0.0, 0.0, 1.0, 5.0, 0.0), 0.0, ((4.4, 0.02), (5.6, 0.98)), 0.5, 2.0, 2.0, 100, "by hand")
 """Confident from about 25 patches that agree and a third of all on: made for ColourEmbedder."""
 OPTIONS = ViewOptions(sizes_m=(100.0, 150.0), overlap=0.5)
 Floats = NDArray[np.float32]

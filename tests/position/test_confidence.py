@@ -27,6 +27,7 @@ def evidence(similarity: float, inliers: float = 30.0, scale: float = 10.0, agre
         "agreement": agreement,
         "inliers": inliers,
         "inlier_share": min(inliers / 100, 1.0),
+        "alignment": 0.4,
         "scale_m": scale,
     }
 
@@ -47,10 +48,10 @@ def drawn(dice: np.random.Generator, count: int, outside: float = 0.2) -> tuple[
 
 
 def test_features_are_those_that_are_named() -> None:
-    assert len(FEATURES) == 4
+    assert len(FEATURES) == 5
     row = features([evidence(0.8, 20.0, agreement=0.3)])
-    np.testing.assert_allclose(row, [[0.8, 0.3, math.log(21.0), 0.2]])
-    assert features([]).shape == (0, 4)
+    np.testing.assert_allclose(row, [[0.8, 0.3, math.log(21.0), 0.2, 0.4]])
+    assert features([]).shape == (0, 5)
 
 
 @pytest.mark.parametrize("seed", range(5))

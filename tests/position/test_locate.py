@@ -299,7 +299,7 @@ def test_the_drone_is_placed_only_where_its_pose_is_known(
         assert (fix.drone_latitude, fix.drone_longitude) == pytest.approx((fix.latitude, fix.longitude), abs=1e-9)
 
 
-VOTED = Calibration((5.0, 0.0, 0.0, 0.0), 0.0, ((0.0, 0.1), (5.0, 0.9)), 0.5, 3.0, 2.0, 100, "by hand")
+VOTED = Calibration((5.0, 0.0, 0.0, 0.0, 0.0), 0.0, ((0.0, 0.1), (5.0, 0.9)), 0.5, 3.0, 2.0, 100, "by hand")
 
 
 def test_without_the_map_a_photo_is_located_by_the_vote(tmp_path: Path, town: RgbImage) -> None:

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from skypart.maps.footprint import Footprint
 from skypart.maps.local_frame import LocalFrame
-from skypart.position.refine import Tokens, apply, homography, match, plausible, refine
+from skypart.position.refine import Tokens, aligned, apply, homography, match, plausible, refine
 
 Matrix = NDArray[np.float64]
 GRID = 16
@@ -165,3 +165,17 @@ def test_a_mirrored_photo_and_one_without_matches_are_not_refined() -> None:
     dice: Any = np.random.default_rng(8)
     shuffled = refine(tokens(CENTRES), tokens(dice.permutation(CENTRES)), footprint, 1 / GRID)
     assert shuffled is None or shuffled.inliers < 40
+
+
+def test_alignment_is_high_only_where_like_lies_on_like() -> None:
+    """Random tokens of 64 numbers, 256 pairs of 65,536 equal: cosines deviate by (1/64 + 1/256) ** 0.5."""
+    photo = tokens(CENTRES)
+    right = aligned(photo, tokens(CENTRES), np.eye(3))
+    assert right == pytest.approx((1 / 64 + 1 / 256) ** -0.5, abs=0.1)
+    assert abs(aligned(photo, tokens(CENTRES), similarity(1.0, 90.0))) < 0.5
+    half = aligned(photo, tokens(CENTRES), similarity(1.0, 0.0, (1.0, 0.5)))
+    assert abs(half) < 0.5
+    shown = np.roll(photo.patches.reshape(GRID, GRID, 64), GRID // 2, axis=1).reshape(-1, 64)
+    view = Tokens(shown, CENTRES, photo.embedding)
+    assert aligned(photo, view, similarity(1.0, 0.0, (1.0, 0.5))) == pytest.approx(right * np.sqrt(0.5), abs=0.4)
+    assert aligned(photo, tokens(CENTRES), similarity(1.0, 0.0, (9.0, 9.0))) == 0.0

@@ -16,7 +16,7 @@ from skypart.errors import SkyPartError
 
 RIGHT_M = 50.0
 """A fix is called right if it lies within this distance of the truth."""
-FEATURES = ("similarity", "agreement", "inliers", "inlier_share")
+FEATURES = ("similarity", "agreement", "inliers", "inlier_share", "alignment")
 Floats = NDArray[np.float64]
 
 
@@ -86,7 +86,7 @@ def default_calibration() -> Calibration:
 def features(evidence: Sequence[Mapping[str, float]]) -> Floats:
     """(n, len(FEATURES)) numbers that the score is linear in."""
     return np.array(
-        [[e["similarity"], e["agreement"], math.log1p(e["inliers"]), e["inlier_share"]] for e in evidence],
+        [[math.log1p(each["inliers"]) if name == "inliers" else each[name] for name in FEATURES] for each in evidence],
         dtype=np.float64,
     ).reshape(-1, len(FEATURES))
 

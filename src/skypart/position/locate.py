@@ -80,22 +80,25 @@ class Locator:
 
     def _refine(self, photo: Tokens, hits: Sequence[Hit], peaks: Sequence[Peak], hints: Hints) -> Refinement | None:
         """Look closely at the best places, in all directions the photo may have been taken in."""
-        places = self._places(hits, peaks)
         if hints.heading_deg is not None:
             turns = [hints.heading_deg]
         else:
             turns = [360.0 * turn / self.options.turns for turn in range(self.options.turns)]
-        best, wide = None, 0.0
-        for place in places:
-            found = self._match(photo, [_turned(place, turn) for turn in turns])
-            if found is not None and _better(best, found) is found:
-                best, wide = found, place.metres
-        if best is None or best.inliers < self.options.min_inliers:
+        tried = [
+            (found, place.metres)
+            for place in self._places(hits, peaks)
+            if (found := self._match(photo, [_turned(place, turn) for turn in turns])) is not None
+        ]
+        if not tried:
+            return None
+        best, wide = max(tried, key=lambda each: _worth(each[0]))
+        if best.inliers < self.options.min_inliers:
             return None
         # Once more from straight above the answer, at its own width and heading: more patches agree.
         metres = float(np.clip(1.3 * best.ground_m, 0.5 * wide, 2 * wide))
         centred = Footprint(latitude=best.latitude, longitude=best.longitude, metres=metres, rotation=best.heading_deg)
-        return _better(best, self._match(photo, [centred]))
+        again = self._match(photo, [centred])
+        return again if again is not None and _worth(again) > _worth(best) else best
 
     def _places(self, hits: Sequence[Hit], peaks: Sequence[Peak]) -> list[Footprint]:
         """A footprint at each of the best peaks, as wide as the best view near it."""
@@ -113,18 +116,15 @@ class Locator:
         return places
 
     def _match(self, photo: Tokens, footprints: Sequence[Footprint]) -> Refinement | None:
-        """The best refinement over footprints; all are matched patch by patch, the most alike first."""
+        """The best refinement over footprints; all are matched patch by patch."""
         pairs = [(each, self.index.view(each, self.embedder.size)) for each in footprints]
         seen = [(each, picture) for each, picture in pairs if picture is not None]
         if not seen:
             return None
         views = tokens_of(self.embedder, [picture for _, picture in seen])
-        alike = sorted(range(len(seen)), key=lambda i: -float(photo.embedding @ views[i].embedding))
         share = 1 / math.sqrt(len(photo.patches))
-        best: Refinement | None = None
-        for index in alike:
-            best = _better(best, refine(photo, views[index], seen[index][0], share))
-        return best
+        found = [refine(photo, view, each, share) for view, (each, _) in zip(views, seen, strict=True)]
+        return max((each for each in found if each is not None), key=_worth, default=None)
 
     def _judge(
         self, name: str, hits: Sequence[Hit], peaks: Sequence[Peak], refined: Refinement | None, hints: Hints
@@ -135,6 +135,7 @@ class Locator:
             "agreement": peaks[0].weight,
             "inliers": float(refined.inliers) if refined else 0.0,
             "inlier_share": refined.share if refined else 0.0,
+            "alignment": refined.alignment if refined else 0.0,
             "scale_m": 0.12 * refined.ground_m if refined else peaks[0].spread_m,
         }
         confidence = self.calibration.confidence(evidence)
@@ -229,8 +230,6 @@ def _turn(first: float, second: float) -> float:
     return (second - first + 180) % 360 - 180
 
 
-def _better(first: Refinement | None, second: Refinement | None) -> Refinement | None:
-    """The refinement that more patches agree on."""
-    if first is None or second is None:
-        return first or second
-    return second if (second.inliers, second.similarity) > (first.inliers, first.similarity) else first
+def _worth(found: Refinement) -> tuple[int, float]:
+    """By which refinements are compared: patches that agree, then likeness."""
+    return found.inliers, found.similarity

@@ -30,6 +30,7 @@ class Tokens:
 @dataclass(frozen=True, kw_only=True)
 class Refinement:
     """Where the middle of the photo lies. inliers: matches that agree; share: of all matches. similarity: cosine.
+    alignment: by how many deviations patches that come to lie on each other are more alike than any two; see `aligned`.
 
     heading_deg: compass direction that is up in the photo. ground_m: metres of ground across the photo's middle.
     """
@@ -41,6 +42,7 @@ class Refinement:
     inliers: int
     share: float
     similarity: float
+    alignment: float = 0.0
 
 
 def tokens_of(embedder: Embedder, pictures: Sequence[RgbImage]) -> list[Tokens]:
@@ -99,6 +101,19 @@ def plausible(matrix: NDArray[np.float64]) -> bool:
     return bool(turns.min() > 0 and sized and np.all(np.abs(centre - 0.5) < 0.6))
 
 
+def aligned(photo: Tokens, view: Tokens, matrix: NDArray[np.float64]) -> float:
+    """How much more alike the photo's patches are to the view's that a homography lays them on than to any others, in
+    standard deviations of all pairs; less where much of the photo falls outside the view."""
+    apart = np.linalg.norm(apply(matrix, photo.centres)[:, None] - view.centres[None], axis=-1)
+    nearest = apart.argmin(axis=1)
+    inside = np.flatnonzero(apart.min(axis=1) < 1 / np.sqrt(len(view.centres)))
+    if not len(inside):
+        return 0.0
+    similar = photo.patches @ view.patches.T
+    gain = float(similar[inside, nearest[inside]].mean() - similar.mean()) / max(float(similar.std()), 1e-6)
+    return gain * float(np.sqrt(len(inside) / len(photo.centres)))
+
+
 def refine(photo: Tokens, view: Tokens, footprint: Footprint, patch_share: float) -> Refinement | None:
     """The middle of the photo on the ground, if its patches fit the view's; patch_share: of a patch in the picture."""
     here, there = match(photo, view)
@@ -122,4 +137,5 @@ def refine(photo: Tokens, view: Tokens, footprint: Footprint, patch_share: float
         inliers=inliers,
         share=inliers / max(len(here), 1),
         similarity=float(photo.embedding @ view.embedding),
+        alignment=aligned(photo, view, matrix),
     )
