@@ -8,9 +8,9 @@ from PIL import Image
 
 from skypart.bridge.flight import MapPicture, run_track
 from skypart.errors import SkyPartError
-from skypart.images.decode import RgbImage
 from skypart.maps.footprint import Bounds
 from skypart.position.fix import Fix, Prior
+from skypart.position.frame import Frame
 from tests.position.flights import FRAME, Floats, noisy_fixes, straight
 
 SECONDS = np.arange(30.0)
@@ -35,10 +35,11 @@ class Locator:
         self.fixes = noisy_fixes(np.random.default_rng(1), PATH, sigma=8.0)
         self.calls = 0
 
-    def __call__(self, image: RgbImage, name: str, prior: Prior | None) -> Fix:
+    def __call__(self, photo: Frame, prior: Prior | None) -> Fix:
         self.calls += 1
-        assert image[0, 0, 0] == 4 * int(Path(name).stem)
-        return self.fixes[int(Path(name).stem)]
+        number = int(Path(photo.name).stem)
+        assert photo.image[0, 0, 0] == 4 * number
+        return self.fixes[number]
 
 
 def background(path: Floats = PATH) -> MapPicture:

@@ -9,8 +9,9 @@ import pytest
 from PIL import Image
 
 from skypart.errors import SkyPartError
+from skypart.position.fix import Hints
 from skypart.position.frames import open_frames
-from tests.images.photos_with_facts import save_photo
+from tests.images.photos_with_facts import degrees, packet, save_photo
 
 
 def film(path: Path, count: int = 50, fps: float = 10.0, code: str = "mp4v") -> Path:
@@ -125,6 +126,16 @@ def test_photos_by_the_time_of_their_exif(tmp_path: Path) -> None:
     assert [time for _, time in found] == pytest.approx([0.0, 4.0, 4 + 1 / 3, 4 + 2 / 3, 17.0])
     assert frames.start == datetime(2024, 5, 6, 7, 8, 3)
     assert frames.times["e.jpg"] == 17.0
+
+
+def test_photos_bring_what_their_files_say_of_the_camera(tmp_path: Path) -> None:
+    facts = 'drone-dji:GimbalYawDegree="-30.0" drone-dji:GimbalPitchDegree="-80.0" drone-dji:RelativeAltitude="+95.0"'
+    save_photo(tmp_path / "b.jpg", shot={0x9003: "2024:05:06 07:08:01"}, xmp=packet(facts))
+    save_photo(tmp_path / "a.jpg", shot={0x9003: "2024:05:06 07:08:09"}, gps={1: "N", 2: degrees(48.0)})
+    flown, plain = open_frames(tmp_path)
+    assert (flown.time_s, flown.hints) == (0.0, Hints(heading_deg=330.0, tilt_deg=80.0, altitude_m=95.0))
+    assert (plain.time_s, plain.hints) == (8.0, Hints())
+    assert next(iter(open_frames(film(tmp_path / "a.mp4")))).hints == Hints()
 
 
 def test_photos_by_name_where_one_has_no_time(tmp_path: Path) -> None:

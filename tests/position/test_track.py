@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 from skypart.errors import SkyPartError
-from skypart.images.decode import RgbImage
 from skypart.position.fix import Fix, Prior
 from skypart.position.frame import Frame
 from skypart.position.track import track
@@ -40,9 +39,9 @@ class Recorded:
         self.fixes = fixes
         self.priors: list[Prior | None] = []
 
-    def __call__(self, image: RgbImage, name: str, prior: Prior | None) -> Fix:
+    def __call__(self, photo: Frame, prior: Prior | None) -> Fix:
         self.priors.append(prior)
-        return self.fixes[int(name)]
+        return self.fixes[int(photo.name)]
 
 
 def test_a_flight_from_end_to_end() -> None:
@@ -97,16 +96,16 @@ def test_a_kidnapped_drone_is_found_though_the_search_is_narrowed() -> None:
     truth[40:] += [0.0, 2_000.0]
     honest = noisy_fixes(np.random.default_rng(4), truth)
 
-    def locate(image: RgbImage, name: str, prior: Prior | None) -> Fix:
+    def locate(photo: Frame, prior: Prior | None) -> Fix:
         """Near a prior that is wrong, something is found all the same, now and then."""
-        fix = honest[int(name)]
+        fix = honest[int(photo.name)]
         if prior is None:
             return fix
         spot = FRAME.to_metres(latitude=prior.latitude, longitude=prior.longitude)
-        place = truth[int(name)]
+        place = truth[int(photo.name)]
         if math.hypot(float(spot.x) - place[0], float(spot.y) - place[1]) < prior.radius_m:
             return fix
-        return Fix(photo=name, reason="nothing near")
+        return Fix(photo=photo.name, reason="nothing near")
 
     points = track(Blank(seconds.tolist()), locate, TrackOptions(use_prior=True, smooth=False))
     far = errors(points, truth)
@@ -115,7 +114,7 @@ def test_a_kidnapped_drone_is_found_though_the_search_is_narrowed() -> None:
 
 
 def test_an_error_of_the_locator_is_told() -> None:
-    def locate(image: RgbImage, name: str, prior: Prior | None) -> Fix:
+    def locate(photo: Frame, prior: Prior | None) -> Fix:
         raise SkyPartError("the index is gone")
 
     with pytest.raises(SkyPartError, match="the index is gone"):

@@ -4,10 +4,10 @@ from dataclasses import replace
 from pathlib import Path
 
 from skypart.bridge.flight import MapPicture, run_track
-from skypart.images.decode import RgbImage
 from skypart.maps.local_frame import LocalFrame
 from skypart.maps.picture import map_picture
 from skypart.position.fix import Fix, Prior
+from skypart.position.frame import Frame
 from skypart.position.geodesy import distance_m
 from skypart.position.locate import Locator
 from skypart.position.score import TrackScore
@@ -31,8 +31,8 @@ def follow(
     pixels = map_picture(index) if picture is not None else None
     background = MapPicture(pixels, box) if pixels is not None else None
 
-    def locate(image: RgbImage, name: str, prior: Prior | None) -> Fix:
-        return locator.locate(image, name=name, prior=prior)
+    def locate(photo: Frame, prior: Prior | None) -> Fix:
+        return locator.locate(photo.image, name=photo.name, prior=prior, hints=photo.hints)
 
     result = run_track(
         flight,

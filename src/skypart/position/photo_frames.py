@@ -9,18 +9,23 @@ from skypart.errors import SkyPartError
 from skypart.images.decode import list_photos, read_rgb
 from skypart.images.exif import read_camera_facts
 from skypart.position.frame import Frame
+from skypart.position.hints import hints_of
 
 
 class PhotoFrames:
-    """All photos of a folder, by the time of their EXIF if every one has it, else by name, `interval_s` apart."""
+    """All photos of a folder, by the time of their EXIF if every one has it, else by name, `interval_s` apart.
+
+    What EXIF and XMP say of the camera comes with each, as for `skypart locate`.
+    """
 
     def __init__(self, folder: Path, interval_s: float) -> None:
         self.folder = folder
         self.skipped = 0
         self.fps: float | None = None
         photos = list_photos([folder])
-        stamps = [read_camera_facts(photo).time for photo in photos]
-        known = [stamp for stamp in stamps if stamp is not None]
+        facts = {photo: read_camera_facts(photo) for photo in photos}
+        self._hints = {photo: hints_of(each) for photo, each in facts.items()}
+        known = [each.time for each in facts.values() if each.time is not None]
         self.start: datetime | None = None
         self.dated = len(known) == len(photos)
         if self.dated:
@@ -43,7 +48,7 @@ class PhotoFrames:
             except SkyPartError:
                 self.skipped += 1
                 continue
-            yield Frame(seconds, image, str(photo))
+            yield Frame(seconds, image, str(photo), self._hints[photo])
 
 
 def _by_time(photos: list[Path], stamps: list[datetime]) -> tuple[datetime, list[tuple[Path, float]]]:

@@ -7,17 +7,17 @@ from typing import TypeAlias
 
 from skypart import progress
 from skypart.errors import SkyPartError
-from skypart.images.decode import RgbImage
 from skypart.maps.local_frame import LocalFrame
 from skypart.position.fix import Fix, Prior
+from skypart.position.frame import Frame
 from skypart.position.frames import Frames
 from skypart.position.smooth import smoothed
 from skypart.position.track_filter import TrackFilter
 from skypart.position.track_options import TrackOptions
 from skypart.position.track_point import TrackPoint
 
-Locate: TypeAlias = Callable[[RgbImage, str, Prior | None], Fix]
-"""From pixels, file name and prior to a fix."""
+Locate: TypeAlias = Callable[[Frame, Prior | None], Fix]
+"""From a photo of the flight and a prior to a fix."""
 _FREE_EVERY = 4
 """With `use_prior`, every such photo is still searched for on the whole map, or a wrong track would never end."""
 
@@ -35,7 +35,7 @@ def track(
     with closing(progress.track(frames, "locating", len(frames) or None)) as shown:
         for index, photo in enumerate(shown):
             prior = follower.prior(photo.time_s) if follower and options.use_prior and index % _FREE_EVERY else None
-            fix = locate(photo.image, photo.name, prior)
+            fix = locate(photo, prior)
             if follower is None:
                 follower = _around(fix, options)
             if follower is None:
