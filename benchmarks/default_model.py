@@ -16,6 +16,7 @@ import platform
 import re
 import sys
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -28,12 +29,13 @@ from skypart.evaluation.metrics import retrieval_metrics
 from skypart.images.decode import RgbImage, read_rgb
 from skypart.images.preprocess import Preprocessing
 from skypart.images.weather import CONDITIONS, corrupt
+from skypart.maps.footprint import Footprint
 from skypart.maps.sources import open_maps
 from skypart.maps.views import is_empty, plan_views, read_view
 from skypart.model import SkyPart
 from skypart.model.embedder import Embedder, load
 from skypart.position.geodesy import distance_m
-from skypart.position.labelled import read_labelled
+from skypart.position.labelled import LabelledPhoto, read_labelled
 from skypart.progress import console, track
 from skypart.training.checkpoint import code_version
 from skypart.worlds.make import make_world
@@ -41,35 +43,36 @@ from skypart.worlds.request import build_request
 
 ROOT = Path(__file__).resolve().parent.parent
 HELD_OUT = "autzen,long_beach,eureka"
-Embed = Callable[[Sequence[RgbImage]], NDArray[np.float32]]
+Embed = Callable[[Sequence[RgbImage]], dict[str, NDArray[np.float32]]]
+FULL, CLS = "SkyPart", "CLS-only, trained the same way"
+UNTRAINED = {"untrained, mean patch of block 8": (8, "patches"), "untrained, CLS of block 10": (10, "cls")}
 
 
-def readouts(arguments: argparse.Namespace) -> dict[str, Embed]:
-    """What is compared: name -> function from pictures to unit rows."""
-    found: dict[str, Embed] = {}
+def models(arguments: argparse.Namespace) -> dict[str, tuple[Embed, str]]:
+    """What is compared: name -> function from pictures to unit rows by readout, and what tells models apart."""
     full = load(arguments.model, size=arguments.size)
-    found["SkyPart"] = full.embed
+    found: dict[str, tuple[Embed, str]] = {FULL: (lambda pictures: {FULL: full.embed(pictures)}, full.digest)}
     if arguments.cls:
-        found["CLS-only, trained the same way"] = load(arguments.cls, size=arguments.size).embed
+        cls = load(arguments.cls, size=arguments.size)
+        found[CLS] = (lambda pictures: {CLS: cls.embed(pictures)}, cls.digest)
     plain = SkyPart.from_backbone(str(arguments.shared / "weights" / "dinov2_vits14_descendant.safetensors")).eval()
-    found["untrained, mean patch of block 8"] = lambda pictures: plain_readout(plain, pictures, full, 8, "patches")
-    found["untrained, CLS of block 10"] = lambda pictures: plain_readout(plain, pictures, full, 10, "cls")
+    found["untrained"] = (lambda pictures: plain_readouts(plain, pictures, full), "descendant")
     return found
 
 
-def plain_readout(
-    model: SkyPart, pictures: Sequence[RgbImage], like: Embedder, block: int, which: str
-) -> NDArray[np.float32]:
-    """Unit rows of the untrained backbone: the mean patch or the CLS token after `block`."""
-    rows = []
+def plain_readouts(model: SkyPart, pictures: Sequence[RgbImage], like: Embedder) -> dict[str, NDArray[np.float32]]:
+    """Unit rows of the untrained backbone: the mean patch and the CLS token of two blocks."""
+    rows: dict[str, list[NDArray[np.float32]]] = {name: [] for name in UNTRAINED}
     prepare = Preprocessing(size=like.size)
+    blocks = tuple(block for block, _ in UNTRAINED.values())
     with torch.inference_mode():
         for start in range(0, len(pictures), 16):
             inputs = torch.from_numpy(np.stack([prepare(picture) for picture in pictures[start : start + 16]]))
-            tokens = model.tokens_from.finish(model.tokens_from.trunk(inputs, (block, block)), (block, block))[0]
-            vector = tokens.cls if which == "cls" else tokens.patches.mean(dim=1)
-            rows.append(torch.nn.functional.normalize(vector, dim=-1).numpy())
-    return np.concatenate(rows)
+            tapped = model.backbone(inputs, blocks)
+            for (name, (_, which)), tokens in zip(UNTRAINED.items(), tapped, strict=True):
+                vector = tokens.cls if which == "cls" else tokens.patches.mean(dim=1)
+                rows[name].append(torch.nn.functional.normalize(vector, dim=-1).numpy())
+    return {name: np.concatenate(parts) for name, parts in rows.items()}
 
 
 def worlds(arguments: argparse.Namespace) -> dict[str, Path]:
@@ -77,50 +80,71 @@ def worlds(arguments: argparse.Namespace) -> dict[str, Path]:
     data = arguments.shared / "data"
     common: dict[str, Any] = {"like": "free", "image_size": 256, "views": 2, "maps": False}
     real = [str(data / "autzen_lidar_cc_by"), str(data / "naip_california_cc_by")]
+    likes: dict[str, Any] = {"like": "sues200", "image_size": 256, "views": 1, "maps": False, "locations": 200}
     asked = {
         "real": build_request(real, only=HELD_OUT, seed=7, spacing=100.0, locations=200, **common),
         "procedural": build_request(None, seed=8, spacing=200.0, locations=200, **common),
+        "real, laid out like SUES-200": build_request(real, only=HELD_OUT, seed=17, spacing=100.0, **likes),
+        "procedural, laid out like SUES-200": build_request(None, seed=18, spacing=250.0, **likes),
         "procedural, a style never trained on": build_request(
             None, styles="coast", seed=9, spacing=200.0, locations=200, **common
         ),
     }
     found = {}
     for name, request in asked.items():
-        found[name] = arguments.work / re.sub(r"\W+", "-", name)
-        make_world(found[name], request, workers=os.cpu_count() or 1)
+        if not arguments.only or name in arguments.only:
+            found[name] = arguments.work / re.sub(r"\W+", "-", name)
+            make_world(found[name], request, workers=arguments.workers)
     return found
 
 
-def retrieval(embed: Embed, world: Path, condition: str = "normal", views: int = 2) -> dict[str, float]:
-    """R@1 of both directions: every drone picture against one tile a place, every tile against all drone pictures."""
-    places = sorted(path.name for path in (world / "drone").iterdir())
-    drones = [(place, path) for place in places for path in sorted((world / "drone" / place).iterdir())[:views]]
-    tiles = embed([read_rgb(world / "satellite" / place / "0.jpg") for place in places])
-    pictures = [corrupt(read_rgb(path), condition, "paper", 0, f"{place}/{path.name}") for place, path in drones]
-    queries = embed(pictures)
-    labels, gallery = np.array([place for place, _ in drones]), np.array(places)
-    there = retrieval_metrics(queries, labels, tiles, gallery)
-    back = retrieval_metrics(tiles, gallery, queries, labels)
-    return {"D2S": there["R@1"], "S2D": back["R@1"]}
+def views_of(world: Path) -> tuple[list[Path], list[tuple[str, Path]]]:
+    """One tile a place, and two drone pictures a place with its name: of a SUES-like world the lowest and highest."""
+    drone = world / "drone" if (world / "drone").is_dir() else world / "drone_view_512"
+    satellite = world / "satellite" if (world / "satellite").is_dir() else world / "satellite-view"
+    places = sorted(path.name for path in drone.iterdir())
+    tiles = [min((satellite / place).iterdir()) for place in places]
+    pictures = {place: sorted(path for path in (drone / place).rglob("*") if path.is_file()) for place in places}
+    return tiles, [(place, path) for place in places for path in (pictures[place][0], pictures[place][-1])]
 
 
-def dates(embed: Embed, shared: Path) -> dict[str, float]:
-    """R@1 of the held-out city, one date against another."""
+def retrieval(embed: Embed, world: Path, conditions: Sequence[str] = ("normal",)) -> dict[str, dict[str, Any]]:
+    """R@1 of both directions by readout and condition: every drone picture against one tile a place, every tile
+    against all drone pictures."""
+    files, drones = views_of(world)
+    tiles, places = embed([read_rgb(path) for path in files]), np.array([path.parent.name for path in files])
+    if len(conditions) > 1:
+        drones = drones[::2]
+    labels = np.array([place for place, _ in drones])
+    found: dict[str, dict[str, Any]] = {name: {} for name in tiles}
+    for condition in track(conditions, world.name):
+        pictures = [corrupt(read_rgb(path), condition, "paper", 0, f"{place}/{path.name}") for place, path in drones]
+        for name, queries in embed(pictures).items():
+            there = retrieval_metrics(queries, labels, tiles[name], places)["R@1"]
+            back = retrieval_metrics(tiles[name], places, queries, labels)["R@1"]
+            found[name][condition] = {"D2S": there, "S2D": back}
+    return found
+
+
+def dates(embed: Embed, shared: Path) -> dict[str, dict[str, float]]:
+    """R@1 of the held-out city by readout, one date against another."""
     folder = shared / "data" / "naip_california_cc_by"
     by_place: dict[str, dict[str, Path]] = {}
     with (folder / "index.csv").open(newline="", encoding="utf-8") as lines:
         for line in csv.DictReader(lines):
             if line["city"] == "long_beach":
                 by_place.setdefault(line["place"], {})[line["year"]] = folder / "images" / line["file"]
-    result = {}
+    result: dict[str, dict[str, float]] = {}
     for first, second in (("2016", "2018"), ("2016", "2020"), ("2018", "2020")):
         places = [place for place, years in by_place.items() if first in years and second in years]
         rows = [embed([read_rgb(by_place[place][year]) for place in places]) for year in (first, second)]
-        result[f"{first}-{second}"] = retrieval_metrics(rows[0], np.array(places), rows[1], np.array(places))["R@1"]
+        for name in rows[0]:
+            metrics = retrieval_metrics(rows[0][name], np.array(places), rows[1][name], np.array(places))
+            result.setdefault(name, {})[f"{first}-{second}"] = metrics["R@1"]
     return result
 
 
-def frames(embed: Embed, shared: Path, size: int) -> dict[str, float]:
+def frames(embed: Embed, shared: Path, size: int) -> dict[str, dict[str, float]]:
     """Share of real drone frames whose best map view lies within 50 m, heading unknown; median error in metres."""
     folder = shared / "data" / "nust_bsd2"
     source = open_maps([str(folder / "orthomosaic_utm43n.tif")])[0]
@@ -130,56 +154,70 @@ def frames(embed: Embed, shared: Path, size: int) -> dict[str, float]:
     gallery = embed([picture for _, picture in kept])
     photos = read_labelled(folder)
     queries = embed([read_rgb(photo.path) for photo in photos])
-    best = (queries @ gallery.T).argmax(axis=1)
-    errors = [
-        float(
-            distance_m(
-                latitude=photo.latitude or 0.0,
-                longitude=photo.longitude or 0.0,
-                to_latitude=kept[index][0].latitude,
-                to_longitude=kept[index][0].longitude,
-            )
+    found = {}
+    for name in queries:
+        best = (queries[name] @ gallery[name].T).argmax(axis=1)
+        errors = [error_m(photo, kept[index][0]) for photo, index in zip(photos, best, strict=True)]
+        found[name] = {
+            "within_50m": 100 * float(np.mean(np.array(errors) < 50)),
+            "median_m": float(np.median(errors)),
+        }
+    return found
+
+
+def error_m(photo: LabelledPhoto, view: Footprint) -> float:
+    """Metres from the middle of a view to where the photo shows the ground."""
+    return float(
+        distance_m(
+            latitude=photo.latitude or 0.0,
+            longitude=photo.longitude or 0.0,
+            to_latitude=view.latitude,
+            to_longitude=view.longitude,
         )
-        for photo, index in zip(photos, best, strict=True)
-    ]
-    return {"within_50m": 100 * float(np.mean(np.array(errors) < 50)), "median_m": float(np.median(errors))}
+    )
 
 
 def measure(arguments: argparse.Namespace) -> dict[str, Any]:
-    """All figures."""
+    """All figures: by readout, then by set. What was measured before with the same model is kept beside the worlds."""
     sets = worlds(arguments)
     figures: dict[str, Any] = {}
-    for name, embed in readouts(arguments).items():
-        console.print(name)
-        mine: dict[str, Any] = {world: retrieval(embed, path) for world, path in sets.items()}
-        mine["dates"] = dates(embed, arguments.shared)
-        mine["nust"] = frames(embed, arguments.shared, arguments.size)
-        if name == "SkyPart":
-            for world in ("real", "procedural"):
-                mine[f"{world}, weather"] = {
-                    condition: retrieval(embed, sets[world], condition, views=1)
-                    for condition in track(CONDITIONS, f"{world} worlds under weather")
-                }
-        figures[name] = mine
+    for model, (embed, digest) in models(arguments).items():
+        kept = arguments.work / f"figures-{arguments.size}-{digest[:12]}.json"
+        known: dict[str, dict[str, Any]] = json.loads(kept.read_text()) if kept.is_file() else {}
+        jobs: dict[str, Callable[[], dict[str, Any]]] = {
+            "dates": partial(dates, embed, arguments.shared),
+            "nust": partial(frames, embed, arguments.shared, arguments.size),
+        }
+        for world, path in sets.items():
+            jobs[world] = partial(retrieval, embed, path)
+            if model == FULL and world in ("real", "procedural"):
+                jobs[f"{world}, weather"] = partial(retrieval, embed, path, CONDITIONS)
+        for job, run in jobs.items():
+            if job not in known:
+                console.print(f"{model}: {job}")
+                known[job] = run()
+                write_text(kept, json.dumps(known, indent=1))
+            for name, found in known[job].items():
+                figures.setdefault(name, {})[job] = found
     return figures
 
 
 def tables(figures: dict[str, Any], size: int) -> str:
     """The figures as Markdown."""
-    real = [name for name in figures["SkyPart"] if isinstance(figures["SkyPart"][name].get("D2S"), float)]
+    real = [name for name in figures[FULL] if list(figures[FULL][name]) == ["normal"]]
     lines = [
         "| R@1, % | " + " | ".join(f"{name}, D→S / S→D" for name in real) + " | city, date against date | "
         "NUST frames within 50 m (median error) |",
         "|---|" + "---|" * (len(real) + 2),
     ]
     for name, mine in figures.items():
-        cells = [f"{mine[world]['D2S']:.1f} / {mine[world]['S2D']:.1f}" for world in real]
+        cells = [f"{mine[world]['normal']['D2S']:.1f} / {mine[world]['normal']['S2D']:.1f}" for world in real]
         cells.append(f"{np.mean(list(mine['dates'].values())):.1f}")
         cells.append(f"{mine['nust']['within_50m']:.0f} % ({mine['nust']['median_m']:.0f} m)")
         lines.append(f"| {name} | " + " | ".join(cells) + " |")
     lines += ["", "| `paper` weather, R@1, % | " + " | ".join(CONDITIONS) + " | mean |", "|---|" + "---|" * 11]
     for world in ("real", "procedural"):
-        weather = figures["SkyPart"][f"{world}, weather"]
+        weather = figures[FULL][f"{world}, weather"]
         for direction, arrow in (("D2S", "D→S"), ("S2D", "S→D")):
             values = [weather[condition][direction] for condition in CONDITIONS]
             row = " | ".join(f"{value:.1f}" for value in values)
@@ -198,11 +236,16 @@ def main() -> None:
     parser.add_argument("--shared", type=Path, default=ROOT.parent / "shared")
     parser.add_argument("--model", default="default")
     parser.add_argument("--cls", default="")
-    parser.add_argument("--size", type=int, default=196)
+    parser.add_argument("--size", type=int, default=224)
     parser.add_argument("--work", type=Path, default=ROOT / "runs" / "default-model" / "test")
+    parser.add_argument("--only", action="append", default=[], help="only these worlds; then no page is written")
+    parser.add_argument("--workers", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--out", type=Path, default=ROOT / "docs" / "results" / "default-model.md")
     arguments = parser.parse_args()
     figures = measure(arguments)
+    if arguments.only:
+        console.print_json(json.dumps(figures))
+        return
     write_text(arguments.out.with_suffix(".json"), json.dumps(figures, indent=1) + "\n")
     text = tables(figures, arguments.size)
     page = arguments.out.read_text(encoding="utf-8") if arguments.out.is_file() else "<!-- figures -->\n<!-- end -->\n"
