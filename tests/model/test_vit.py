@@ -1,5 +1,6 @@
 """Our ViT against `transformers`, weights carried over through files in every form."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -106,6 +107,21 @@ def test_the_shared_trunk_and_the_rest_make_the_whole(trainable: int, taps: tupl
     for expected, found in zip(whole, vit.finish(trunk, taps), strict=True):
         torch.testing.assert_close(found.cls, expected.cls, atol=1e-6, rtol=0)
         torch.testing.assert_close(found.patches, expected.patches, atol=1e-6, rtol=0)
+
+
+@pytest.mark.parametrize("qkv_bias", [True, False])
+def test_a_block_on_fixed_tokens_has_the_gradients_of_one_on_learning_tokens(qkv_bias: bool) -> None:
+    block = scrambled_vit(replace(TINY_VIT, qkv_bias=qkv_bias)).double().blocks[0]
+    generator = torch.Generator().manual_seed(1)
+    x, towards = torch.randn(2, 2, 9, TINY_VIT.dim, generator=generator, dtype=torch.float64)
+    results = []
+    for learns in (True, False):
+        block.zero_grad(set_to_none=True)
+        output = block(x.clone().requires_grad_(learns))
+        torch.autograd.backward((output * towards).sum())
+        results.append([output.detach(), *(parameter.grad for parameter in block.parameters())])
+    for expected, found in zip(*results, strict=True):
+        torch.testing.assert_close(found, expected, atol=1e-10, rtol=1e-10)
 
 
 @pytest.mark.parametrize("taps", [(), (0,), (4,), (1, -1)])

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import scaled_dot_product_attention
+from torch.nn.functional import layer_norm, linear, scaled_dot_product_attention
 from torch.utils.checkpoint import checkpoint
 
 from skypart.errors import SkyPartError
@@ -72,12 +72,25 @@ class Attention(nn.Module):
         self.qkv = nn.Linear(dim, 3 * dim, bias=qkv_bias)
         self.proj = nn.Linear(dim, dim)
 
-    def forward(self, x: Tensor) -> Tensor:
-        """(batch, tokens, dim) -> the same shape."""
+    def forward(self, x: Tensor, norm: nn.LayerNorm) -> Tensor:
+        """Attend over x (batch, tokens, dim) after `norm`; the same shape."""
         batch, tokens, dim = x.shape
-        qkv = self.qkv(x).reshape(batch, tokens, 3, self.heads, dim // self.heads).permute(2, 0, 3, 1, 4)
+        qkv = self._project(x, norm).reshape(batch, tokens, 3, self.heads, dim // self.heads).permute(2, 0, 3, 1, 4)
         mixed = scaled_dot_product_attention(qkv[0], qkv[1], qkv[2])
         return self.proj(mixed.transpose(1, 2).reshape(batch, tokens, dim))  # type: ignore[no-any-return]
+
+    def _project(self, x: Tensor, norm: nn.LayerNorm) -> Tensor:
+        """Queries, keys and values of x after `norm`: (batch, tokens, 3 * dim).
+
+        On tokens that need no gradient, those of the first block that learns, scale and shift of the norm go into
+        the weights: backward then reaches them there and skips the product over all tokens.
+        """
+        if x.requires_grad or not torch.is_grad_enabled():
+            return self.qkv(norm(x))  # type: ignore[no-any-return]
+        plain = layer_norm(x, norm.normalized_shape, eps=norm.eps)
+        bias = self.qkv.weight @ norm.bias
+        bias = bias if self.qkv.bias is None else bias + self.qkv.bias
+        return linear(plain, self.qkv.weight * norm.weight, bias)
 
 
 class FeedForward(nn.Module):
@@ -120,7 +133,7 @@ class Block(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """(batch, tokens, dim) -> the same shape."""
-        x = x + self.ls1(self.attn(self.norm1(x)))
+        x = x + self.ls1(self.attn(x, self.norm1))
         return x + self.ls2(self.mlp(self.norm2(x)))  # type: ignore[no-any-return]
 
 
