@@ -17,14 +17,16 @@ class MovingAverage:
 
     @torch.no_grad()
     def update(self, model: SkyPart) -> None:
-        """Follow the student by one step; counters and what is frozen are copied."""
-        theirs = dict(model.named_parameters()) | dict(model.named_buffers())
-        for name, mine in (*self.model.named_parameters(), *self.model.named_buffers()):
-            other = theirs[name]
-            if other.is_floating_point() and (other.requires_grad or "running" in name):
-                mine.lerp_(other, 1 - self.decay)
+        """Follow the student by one step; counters are copied, what is frozen is equal already."""
+        for theirs, learned in zip(model.parameters(), self.model.parameters(), strict=True):
+            if theirs.requires_grad:
+                learned.lerp_(theirs, 1 - self.decay)
+        others = dict(model.named_buffers())
+        for name, mine in self.model.named_buffers():
+            if mine.is_floating_point() and "running" in name:
+                mine.lerp_(others[name], 1 - self.decay)
             else:
-                mine.copy_(other)
+                mine.copy_(others[name])
 
     def moving(self) -> dict[str, Tensor]:
         """The state dict of the average."""
