@@ -34,8 +34,10 @@ def corrupt(
         steps, source = STEPS[profile][condition], profile
     else:
         steps, source = severity_steps(condition, severity), "severity"
-    canvas = Canvas(np.array(array_to_rgb(image), order="C"))
+    clean = np.ascontiguousarray(array_to_rgb(image))
+    canvas = Canvas(clean)
     for index, step in enumerate(steps):
         # A stream for each step: what one of them draws must not depend on how much another one drew.
         step.apply(canvas, generator(source, condition, seed, key, index))
-    return canvas.image()
+    result = canvas.image()
+    return result.copy() if np.may_share_memory(result, image) else result

@@ -7,10 +7,14 @@ import numpy as np
 
 from skypart.images.weather.canvas import Canvas
 from skypart.images.weather.draws import Range, uniform
+from skypart.images.weather.fall import BytePlane
 from skypart.images.weather.noise import Plane, enlarge, frequency_noise
 
 _COARSE_GRID = (8, 8)
 _COARSE_DEVIATION = 2.0
+# Grain with this exponent holds next to nothing that half the resolution would miss.
+_SMOOTH_GRAIN = -1.9
+_LARGE = 128
 
 
 @dataclass(frozen=True)
@@ -34,26 +38,33 @@ class Fog:
 
     def apply(self, canvas: Canvas, rng: np.random.Generator) -> None:
         """Lay the fog over `canvas`."""
-        opacity = self._opacity(canvas.height, canvas.width, rng)
-        canvas.mix(opacity, self._light(canvas.height, canvas.width, rng))
+        grain = uniform(rng, self.grain)
+        step = 2 if grain <= _SMOOTH_GRAIN and min(canvas.height, canvas.width) >= _LARGE else 1
+        height, width = -(-canvas.height // step), -(-canvas.width // step)
+        opacity = self._opacity(height, width, rng)
+        light = cv2.multiply(self._light(height, width, grain, rng), opacity, dtype=cv2.CV_32F)
+        if step > 1:
+            size = (canvas.width, canvas.height)
+            opacity, light = (cv2.resize(plane, size, interpolation=cv2.INTER_LINEAR) for plane in (opacity, light))
+        canvas.mix(np.asarray(cv2.bitwise_not(opacity), dtype=np.uint8), (light + np.float32(0.5)).astype(np.uint16))
 
-    def _light(self, height: int, width: int, rng: np.random.Generator) -> Plane:
+    def _light(self, height: int, width: int, grain: float, rng: np.random.Generator) -> Plane:
         """(h, w) brightness of the cloud, 0..255: mean, coarse Gaussian offsets and a fifth of fine noise."""
         mean = uniform(rng, self.brightness)
-        fine = _sized_noise(rng, max(height, width), height, width, uniform(rng, self.grain))
+        fine = _sized_noise(rng, max(height, width), height, width, grain)
         coarse = rng.normal(0.8 * mean, _COARSE_DEVIATION, _COARSE_GRID).astype(np.float32)
         light: Plane = cv2.scaleAdd(fine, 0.4 * mean, enlarge(coarse, height, width))
         return np.clip(light, 0.0, 255.0, out=light)
 
-    def _opacity(self, height: int, width: int, rng: np.random.Generator) -> Plane:
-        """(h, w) share of the cloud in every pixel, 0..1."""
+    def _opacity(self, height: int, width: int, rng: np.random.Generator) -> BytePlane:
+        """(h, w) share of the cloud in every pixel, times 255."""
         minimum, density = uniform(rng, self.thickness_min), uniform(rng, self.density)
         cells = int(rng.integers(self.patch_size[0], self.patch_size[1], endpoint=True))
         noise = _sized_noise(rng, cells, height, width, uniform(rng, self.patch_exponent))
         levels = cv2.add(noise * np.float32(255.0), 0.0, dtype=cv2.CV_8U)
         steps = np.arange(256, dtype=np.float64) / 255.0
         table = density * (minimum + self.thickness_gain * steps) ** self.sparsity
-        return np.asarray(cv2.LUT(levels, np.minimum(table, 1.0).astype(np.float32)), dtype=np.float32)
+        return np.asarray(cv2.LUT(levels, np.round(255.0 * np.minimum(table, 1.0)).astype(np.uint8)), dtype=np.uint8)
 
 
 def _sized_noise(rng: np.random.Generator, cells: int, height: int, width: int, exponent: float) -> Plane:

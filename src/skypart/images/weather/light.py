@@ -68,9 +68,8 @@ class Brightness:
         else:
             table = _multiplied(np.clip(_LEVELS + offset, 0.0, 255.0), self.gain)
         converted = cv2.cvtColor(canvas.image(), there)
-        tables = np.repeat(_LEVELS.astype(np.uint8)[:, None], 3, axis=1)
-        tables[:, channel] = table.astype(np.uint8)
-        canvas.paint(np.asarray(cv2.cvtColor(cv2.LUT(converted, tables[None]), back), dtype=np.uint8))
+        brightness = cv2.LUT(cv2.extractChannel(converted, channel), table.astype(np.uint8))
+        canvas.paint(np.asarray(cv2.cvtColor(cv2.insertChannel(brightness, converted, channel), back), dtype=np.uint8))
 
 
 @dataclass(frozen=True)

@@ -10,16 +10,23 @@ from numpy.typing import NDArray
 Plane = NDArray[np.float32]
 """(height, width) float32."""
 
+# OpenBLAS starts threads above so many multiplications; here they would only wait for each other.
+_ONE_THREAD = 1 << 18
 _EXACT = 8
+_FACTOR = 32
 _SMALL_SIZE = 1024
 _CACHED_SIZE = 1 << 20
 
 
 def enlarge(grid: Plane, height: int, width: int) -> Plane:
     """Enlarge a small (a, b) grid to (height, width) with cubic interpolation, as two thin matrix products."""
+    wide: Plane = grid @ _cubic_weights(grid.shape[1], width).T
     rows = _cubic_weights(grid.shape[0], height)
-    columns = _cubic_weights(grid.shape[1], width)
-    return np.asarray((rows @ grid) @ columns.T, dtype=np.float32)
+    enlarged = np.empty((height, width), dtype=np.float32)
+    band = max(1, _ONE_THREAD // wide.size)
+    for top in range(0, height, band):
+        np.matmul(rows[top : top + band], wide, out=enlarged[top : top + band])
+    return enlarged
 
 
 @lru_cache(maxsize=64)
@@ -40,11 +47,16 @@ def frequency_noise(rng: np.random.Generator, height: int, width: int, exponent:
     if height * width <= _SMALL_SIZE:
         field = _small_field(rng, height, width, exponent)
     else:
-        field = _large_field(rng, height, width, exponent)
+        field = _large_field(rng, _round_size(height), _round_size(width), exponent)[:height, :width]
     low, high, _, _ = cv2.minMaxLoc(field)
     field -= np.float32(low)
     field *= np.float32(1.0 / max(high - low, 1e-30))
     return field
+
+
+def _round_size(size: int) -> int:
+    """A size with small factors, so that transforms are fast and few sizes come: the next multiple of 32, if large."""
+    return size if size < 4 * _FACTOR else -(-size // _FACTOR) * _FACTOR
 
 
 def _small_field(rng: np.random.Generator, height: int, width: int, exponent: float) -> Plane:
@@ -106,7 +118,7 @@ def _new_log_frequency(height: int, width: int) -> Plane:
     return np.asarray(0.5 * np.log(squared), dtype=np.float32)
 
 
-@lru_cache(maxsize=16)
+@lru_cache(maxsize=32)
 def _log_frequency(height: int, width: int) -> Plane:
     """The same, kept for sizes that come again."""
     logarithm = _new_log_frequency(height, width)

@@ -1,21 +1,37 @@
 """Falling rain and snow: layers of bright grains, gated by a coarse mask, blurred along their fall."""
 
+import math
 from dataclasses import dataclass
+from typing import TypeAlias
 
 import cv2
 import numpy as np
+from numpy.typing import NDArray
 
-from skypart.images.weather.canvas import ROUND_TO_FLOOR, BytePlane, Canvas
+from skypart.images.weather.canvas import Canvas
 from skypart.images.weather.draws import Range, uniform
-from skypart.images.weather.noise import enlarge
-from skypart.images.weather.streaks import fall
+from skypart.images.weather.fall import (
+    BytePlane,
+    Pitch,
+    coarse_size,
+    fall,
+    refine,
+    rows_apart,
+    sideways_variance,
+    smooth,
+)
+from skypart.images.weather.grains import cut_gain, enlarge_grains, join_rows, scatter
 
-_GATE_GRID = (8, 8)
-_GATE_STEP = 4
 _MAX_LAYERS = 3
 _REPEAT = 0.09
-# Upper half of a Beta(1/2, 1/2) distribution over 0..255, at 256 evenly spaced probabilities.
-_GRAIN_VALUES = np.round(255.0 * np.sin(0.25 * np.pi * (1.0 + (np.arange(256) + 0.5) / 256.0)) ** 2).astype(np.uint8)
+_SLIGHT = 0.6
+# Flakes so large, with streaks so long, are smooth enough for every second row, or pixel, of a plane.
+_SMOOTH_ROWS = 0.58
+_SMOOTH_COLUMNS = 0.76
+_SMOOTH_LENGTH = 5
+_SHARES = np.linspace(0.0, 1.0, 256)
+
+_Veil: TypeAlias = tuple[BytePlane, int, Pitch, float]
 
 
 @dataclass(frozen=True)
@@ -40,19 +56,25 @@ class Rain:
 
     def apply(self, canvas: Canvas, rng: np.random.Generator) -> None:
         """Lay the rain over `canvas`."""
-        drawn: list[tuple[BytePlane, int]] = []
+        drawn: list[_Veil] = []
         for opacity, earlier in _layers(rng, self.layers, self.opacity):
             drawn.append(self._layer(canvas.height, canvas.width, opacity, rng) if earlier is None else drawn[earlier])
             canvas.veil(*drawn[-1])
 
-    def _layer(self, height: int, width: int, opacity: float, rng: np.random.Generator) -> tuple[BytePlane, int]:
-        """Opacity over 255, (h, w), and grey level of one layer."""
+    def _layer(self, height: int, width: int, opacity: float, rng: np.random.Generator) -> _Veil:
+        """Arguments of `Canvas.veil` for one layer."""
         size, angle, speed = (uniform(rng, bounds) for bounds in (self.drop_size, self.angle, self.speed))
-        drops = _streak(_scatter(height, width, size, self.density, self.uniformity, rng), speed, angle)
+        length, density = _length(speed, height, width), uniform(rng, self.density)
+        step = min(rows_apart(length, angle), height)
+        pitch = (step, 1)
+        drops = join_rows(scatter(height, width, size, density, self.uniformity, rng), step)
+        drops = enlarge_grains(drops, coarse_size(height, width, pitch))
+        joined = 1.0 - (1.0 - density) ** step
+        gain = self.visibility * opacity * cut_gain(density) / cut_gain(joined)
+        shares = fall(drops, length, angle, pitch, gain)
         # imgaug: 240, and darker where the first 1000 channel values are almost empty.
-        total = int(np.repeat(drops.reshape(-1)[:334], 3)[:1000].sum(dtype=np.int64))
-        shares = cv2.convertScaleAbs(drops, alpha=self.visibility * opacity)
-        return np.asarray(shares, dtype=np.uint8), 110 + 130 % max(total, 1)
+        total = int(3.0 * float(shares.reshape(-1)[:333].sum(dtype=np.int64)) / max(gain, 1e-3))
+        return shares, 110 + 130 % max(total, 1), pitch, sideways_variance(length, angle, pitch)
 
 
 @dataclass(frozen=True)
@@ -84,13 +106,17 @@ class Snow:
     def _layer(self, height: int, width: int, opacity: float, rng: np.random.Generator) -> tuple[BytePlane, BytePlane]:
         """What one layer adds and the least that it leaves, in grey levels, (h, w) each."""
         size, angle, speed = (uniform(rng, bounds) for bounds in (self.flake_size, self.angle, self.speed))
-        flakes = _scatter(height, width, size, self.density, self.uniformity, rng)
-        flakes = _streak(_soften(flakes, max(height, width) * uniform(rng, self.blur)), speed, angle)
+        length = _length(speed, height, width)
+        smooth_flakes = length >= _SMOOTH_LENGTH and min(height, width) > 1
+        pitch = (1 + (smooth_flakes and size > _SMOOTH_ROWS), 1 + (smooth_flakes and size > _SMOOTH_COLUMNS))
+        flakes = scatter(height, width, size, uniform(rng, self.density), self.uniformity, rng)
+        flakes = enlarge_grains(flakes, coarse_size(height, width, pitch))
+        sigma = max(height, width) * uniform(rng, self.blur)
+        flakes = fall(_soften(flakes, sigma, pitch, sideways_variance(length, angle, pitch)), length, angle, pitch)
+        flakes = refine(flakes, height, width, pitch)
         spread = 1.0 - uniform(rng, self.flake_uniformity)
-        curve = np.floor(255.0 * np.linspace(0.0, 1.0, 256) ** (1.0 + 2.0 * spread)).astype(np.uint8)
-        light = np.asarray(cv2.LUT(flakes, curve), dtype=np.uint8)
-        gain = (1.0 + 5.0 * spread) * opacity
-        return _truncated(light, (0.1 + 20.0 * speed) * gain), _truncated(light, (1.0 + 20.0 * speed) * gain)
+        light = np.floor(255.0 * _SHARES ** (1.0 + 2.0 * spread)) * (1.0 + 5.0 * spread) * opacity
+        return _look_up(flakes, (0.1 + 20.0 * speed) * light), _look_up(flakes, (1.0 + 20.0 * speed) * light)
 
 
 def _layers(rng: np.random.Generator, fixed: int | None, last: float) -> list[tuple[float, int | None]]:
@@ -108,45 +134,30 @@ def _layers(rng: np.random.Generator, fixed: int | None, last: float) -> list[tu
     return chosen
 
 
-def _scatter(
-    height: int, width: int, size: float, density: Range, uniformity: Range, rng: np.random.Generator
-) -> BytePlane:
-    """(h, w) uint8 grains on black, drawn on a plane reduced by 1 - size and enlarged.
-
-    A Poisson number of grains at uniform places fills every cell independently with the probability wanted.
-    """
-    scale = min(max(1.0 - size, 0.001), 1.0)
-    rows, columns = max(1, int(height * scale)), max(1, int(width * scale))
-    count = int(rng.poisson(-np.log1p(-uniform(rng, density)) * rows * columns))
-    places = rng.integers(0, rows * columns, count)
-    values = _GRAIN_VALUES[np.frombuffer(rng.bytes(count), dtype=np.uint8)]
-    # Beta(1, b) by its inverse distribution.
-    power = 1.0 / max(1.0 - uniform(rng, uniformity), 1e-4)
-    gate = (1.0 - rng.random(_GATE_GRID) ** power).astype(np.float32)
-    gate = np.clip(enlarge(gate, -(-rows // _GATE_STEP), -(-columns // _GATE_STEP)), 0.0, 1.0)
-    y = places // columns
-    cells = (y // _GATE_STEP) * gate.shape[1] + (places - y * columns) // _GATE_STEP
-    grains = np.zeros(rows * columns, dtype=np.uint8)
-    grains[places] = values * gate.ravel()[cells]
-    plane = grains.reshape(rows, columns)
-    if (rows, columns) == (height, width):
-        return plane
-    return np.asarray(cv2.resize(plane, (width, height), interpolation=cv2.INTER_CUBIC), dtype=np.uint8)
+def _soften(flakes: BytePlane, deviation: float, pitch: Pitch, sideways: float) -> NDArray[np.int16]:
+    """Gaussian blur by `deviation` pixels, held between 0.5 and 3.75; `sideways`: more variance, in square columns."""
+    sigma, across, down = min(max(deviation, 0.5), 3.75), sideways, 0.0
+    if sigma < _SLIGHT:
+        side = math.exp(-0.5 / sigma**2)
+        variance = 2.0 * side / (1.0 + 2.0 * side)
+        across, down = across + variance / pitch[1] ** 2, variance / pitch[0] ** 2
+    else:
+        size = int(max((3.3 if sigma < 3.0 else 2.9) * sigma, 5.0)) | 1
+        flakes = np.asarray(
+            cv2.GaussianBlur(
+                flakes, (size, size), sigma / pitch[1], sigmaY=sigma / pitch[0], borderType=cv2.BORDER_REFLECT_101
+            ),
+            dtype=np.uint8,
+        )
+    return np.asarray(smooth(flakes, across, down, cv2.CV_16S), dtype=np.int16)
 
 
-def _soften(flakes: BytePlane, deviation: float) -> BytePlane:
-    """Gaussian blur by `deviation` pixels, held between 0.5 and 3.75."""
-    sigma = min(max(deviation, 0.5), 3.75)
-    size = int(max((3.3 if sigma < 3.0 else 2.9) * sigma, 5.0)) | 1
-    return np.asarray(cv2.GaussianBlur(flakes, (size, size), sigma, borderType=cv2.BORDER_REFLECT_101), dtype=np.uint8)
+def _length(speed: float, height: int, width: int) -> int:
+    """Pixels that a grain falls during the exposure: odd, 1 if it stands still."""
+    length = int(speed * max(height, width))
+    return max(length, 3) | 1 if length > 1 else 1
 
 
-def _streak(grains: BytePlane, speed: float, angle: float) -> BytePlane:
-    """Blur over the way that a grain falls during the exposure."""
-    length = int(speed * max(grains.shape))
-    return grains if length <= 1 else fall(grains, max(length, 3) | 1, angle)
-
-
-def _truncated(plane: BytePlane, factor: float) -> BytePlane:
-    """The plane times a factor, truncated, at most 255."""
-    return np.asarray(cv2.convertScaleAbs(plane, alpha=factor, beta=ROUND_TO_FLOOR), dtype=np.uint8)
+def _look_up(plane: BytePlane, table: NDArray[np.float64]) -> BytePlane:
+    """Replace every grey level by its entry in a table of 256, truncated, at most 255."""
+    return np.asarray(cv2.LUT(plane, np.minimum(table, 255.0).astype(np.uint8)), dtype=np.uint8)

@@ -4,17 +4,12 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-from skypart.images.weather.canvas import BytePlane
 from skypart.images.weather.noise import Plane
 
 # From this kernel area on OpenCV's filter2D goes through Fourier transforms, which pays only with many non-zeros.
 _DIRECT_AREA = 130
 _FOURIER_TAPS = 80
 _STEPS = 64.0
-
-_MAX_STEP = 6
-_MAX_DRIFT = 0.55
-_LENGTH_OF_STEP = 5.5
 
 
 def line_kernel(length: int, angle: float, start: float = 1.0) -> Plane:
@@ -72,42 +67,3 @@ def _boxes(kernel: Plane, top: int, left: int) -> list[tuple[int, int, Plane]]:
         return _boxes(box[:middle], top, left) + _boxes(box[middle:], top + middle, left)
     middle = box.shape[1] // 2
     return _boxes(box[:, :middle], top, left) + _boxes(box[:, middle:], top, left + middle)
-
-
-def fall(drops: BytePlane, length: int, angle: float) -> BytePlane:
-    """Blur a (h, w) uint8 plane along a line that is brightest at its upper end, borders mirrored.
-
-    length: of the line in pixels, odd. angle: degrees clockwise from the vertical, between -60 and 60.
-    Long lines change little from row to row: they are drawn on every second to sixth row, and the rows between are
-    interpolated, as far as the line moves less than half a pixel sideways over them.
-    """
-    slope = abs(np.tan(np.deg2rad(angle)))
-    step = int(min(_MAX_STEP, np.sqrt(length / _LENGTH_OF_STEP), _MAX_DRIFT / max(slope, 1e-6), drops.shape[0]))
-    if step <= 1:
-        return motion_blur(drops, line_kernel(length, angle))
-    height, width = drops.shape
-    fallen = motion_blur(_join_rows(drops, step), _stepped_kernel(length, angle, step))
-    between = cv2.resize(fallen, (width, len(fallen) * step), interpolation=cv2.INTER_CUBIC)
-    return np.asarray(between[:height], dtype=np.uint8)
-
-
-def _join_rows(drops: BytePlane, step: int) -> BytePlane:
-    """(ceil(h / step), w) means of `step` rows each, mirrored at the end."""
-    padded = cv2.copyMakeBorder(drops, 0, -len(drops) % step, 0, 0, cv2.BORDER_REFLECT_101)
-    total = padded[::step].astype(np.uint16)
-    for row in range(1, step):
-        total += padded[row::step]
-    return np.asarray(cv2.convertScaleAbs(total, alpha=1.0 / step), dtype=np.uint8)
-
-
-def _stepped_kernel(length: int, angle: float, step: int) -> Plane:
-    """Weights, sum 1, of the line of `line_kernel` on every `step`-th row; odd height and width."""
-    cosine, tangent = np.cos(np.deg2rad(angle)), np.tan(np.deg2rad(angle))
-    reach_y = int(0.5 * length * cosine / step)
-    dy = step * np.arange(-reach_y, reach_y + 1)
-    ramp = np.clip(0.5 - dy / (length * cosine), 0.0, 1.0)
-    reach_x = int(abs(tangent) * dy[-1]) + 1
-    distance = np.abs(np.arange(-reach_x, reach_x + 1) + tangent * dy[:, None])
-    shares = np.maximum(1.0 - distance, 0.0)
-    weights = ramp[:, None] * shares / shares.sum(axis=1, keepdims=True)
-    return np.asarray(weights / weights.sum(), dtype=np.float32)

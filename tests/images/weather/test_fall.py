@@ -1,0 +1,82 @@
+"""Streaks by doubling sums, and planes coarser than the picture, against OpenCV's dense filter."""
+
+import cv2
+import numpy as np
+import pytest
+
+from skypart.images.weather.fall import (
+    BytePlane,
+    Pitch,
+    coarse_size,
+    fall,
+    refine,
+    rows_apart,
+    sideways_variance,
+    smooth,
+)
+from skypart.images.weather.grains import enlarge_grains, join_rows
+from skypart.images.weather.streaks import line_kernel
+
+
+def drops(seed: int, share: float = 0.08) -> BytePlane:
+    rng = np.random.default_rng(seed)
+    return np.where(rng.random((401, 512)) < share, rng.integers(128, 256, (401, 512)), 0).astype(np.uint8)
+
+
+@pytest.mark.parametrize("length", [2, 3, 4, 7, 12, 31, 100])
+def test_doubling_sums_equal_the_weights_of_a_vertical_line(length: int) -> None:
+    plane = drops(length)
+    count = length - 1
+    weights = np.arange(count, 0, -1, dtype=np.float32)[:, None]
+    anchor = (0, count // 2)
+    wanted = cv2.filter2D(plane.astype(np.float32), -1, weights / weights.sum(), anchor=anchor)
+    assert np.abs(fall(plane, length, 0.0) - wanted).max() <= 0.51
+
+
+@pytest.mark.parametrize(
+    ("length", "angle"), [(25, -12.0), (51, 3.0), (51, 10.0), (101, -14.0), (151, 7.0), (151, 0.2)]
+)
+def test_falling_drops_look_like_the_exact_ones(length: int, angle: float) -> None:
+    plane = drops(length)
+    pitch = (rows_apart(length, angle), 1)
+    assert pitch[0] > 1
+    fallen = fall(join_rows(plane, pitch[0]), length, angle, pitch)
+    assert fallen.shape == coarse_size(401, 512, pitch)
+    smoothed = np.asarray(smooth(fallen, sideways_variance(length, angle, pitch), 0.0), dtype=np.uint8)
+    assert_alike(refine(smoothed, 401, 512, pitch), cv2.filter2D(plane, -1, line_kernel(length, angle)))
+
+
+@pytest.mark.parametrize("pitch", [(1, 1), (2, 1), (2, 2)])
+@pytest.mark.parametrize(("length", "angle"), [(5, -10.0), (7, 24.0), (15, 12.0)])
+def test_falling_flakes_look_like_the_exact_ones(length: int, angle: float, pitch: Pitch) -> None:
+    few = drops(length)[:100, :128]
+    size = coarse_size(401, 512, pitch)
+    flakes = smooth(enlarge_grains(few, size), sideways_variance(length, angle, pitch), 0.0, cv2.CV_16S)
+    fallen = fall(np.asarray(flakes, dtype=np.int16), length, angle, pitch)
+    exact = cv2.filter2D(enlarge_grains(few, (401, 512)), -1, line_kernel(length, angle))
+    assert_alike(refine(fallen, 401, 512, pitch), exact)
+
+
+def assert_alike(found: BytePlane, exact: BytePlane) -> None:
+    """Lines may lie a pixel aside; brightness, spread and sharpness are the same."""
+    assert found.shape == exact.shape
+    wide, exact_wide = (cv2.GaussianBlur(plane, (0, 0), 2.0) for plane in (found, exact))
+    assert np.corrcoef(wide.ravel(), exact_wide.ravel())[0, 1] > 0.9
+    assert found.mean() == pytest.approx(exact.mean(), rel=0.03)
+    assert found.std() == pytest.approx(exact.std(), rel=0.07)
+    assert cv2.Laplacian(found, cv2.CV_32F).std() == pytest.approx(cv2.Laplacian(exact, cv2.CV_32F).std(), rel=0.12)
+
+
+def test_lines_lean_to_the_side_that_imgaugs_lean_to() -> None:
+    plane = np.zeros((101, 101), dtype=np.uint8)
+    plane[50, 50] = 255
+    for angle in (-25.0, 25.0):
+        rows, columns = np.nonzero(fall(plane, 31, angle, gain=8.0))
+        exact_rows, exact_columns = np.nonzero(cv2.filter2D(plane, cv2.CV_32F, line_kernel(31, angle)) > 0.1)
+        assert np.polyfit(rows, columns, 1)[0] == pytest.approx(np.polyfit(exact_rows, exact_columns, 1)[0], abs=0.06)
+
+
+def test_a_grain_that_stands_still_stays_as_it_is() -> None:
+    plane = drops(1)
+    assert np.array_equal(fall(plane, 1, 17.0), plane)
+    assert sideways_variance(1, 17.0, (1, 1)) == 0.0
