@@ -11,6 +11,8 @@ from skypart.datasets.records import Record
 from skypart.datasets.sampler import BalancedSampler, Draw
 from skypart.errors import SkyPartError
 from skypart.images.augment import NO_AUGMENTATION, Augmentation
+from skypart.images.decode import read_rgb
+from skypart.images.preprocess import normalise
 from skypart.training.data import Batch, TrainingData, TrainingImages, fingerprint
 from skypart.training.distributed import Workers
 from tests.training.small_runs import ALONE, PREPROCESSING
@@ -117,6 +119,20 @@ def test_weather_falls_on_drone_images_only_and_differs_between_draws(sues: Path
     assert 10 <= sum(changed) <= 20  # one of ten conditions is no weather
     assert len({image.numpy().tobytes() for image in seen}) > 8
     assert torch.equal(stormy[Draw(drone, 3)][0], seen[3])
+
+
+def test_weather_falls_on_the_cropped_picture_at_its_own_resolution(sues: Path) -> None:
+    images = training_data(sues, weather="paper").images
+    drone = next(i for i, r in enumerate(images.records) if r.view == "drone")
+    tile = next(i for i, r in enumerate(images.records) if r.view == "satellite")
+    assert images.weather_of(Draw(tile, 1)) is None
+    for seed in range(5):
+        found = images.weather_of(Draw(drone, seed))
+        assert found is not None
+        rng = np.random.default_rng(seed)
+        framed = images.augmentation.frame(read_rgb(images.records[drone].path), rng)
+        expected = images.augmentation.finish(found[0](framed, found[1], seed), PREPROCESSING, rng)
+        np.testing.assert_array_equal(images[Draw(drone, seed)][0].numpy(), normalise(expected))
 
 
 def test_weather_is_the_same_for_any_number_of_workers(sues: Path) -> None:

@@ -51,9 +51,15 @@ class Augmentation:
 
     def __call__(self, image: RgbImage, preprocessing: Preprocessing, rng: np.random.Generator) -> RgbImage:
         """(h, w, 3) uint8 of any size -> (size, size, 3) uint8, resized as evaluation resizes."""
-        turned = self._rotate(image, rng)
-        cropped = self._crop(turned, rng)
-        return self._disturb(self._colour(preprocessing.resize(cropped), rng), rng)
+        return self.finish(self.frame(image, rng), preprocessing, rng)
+
+    def frame(self, image: RgbImage, rng: np.random.Generator) -> RgbImage:
+        """First half: turn and crop (h, w, 3) uint8 at its own resolution; what comes off need not be worked on."""
+        return self._crop(self._rotate(image, rng), rng)
+
+    def finish(self, image: RgbImage, preprocessing: Preprocessing, rng: np.random.Generator) -> RgbImage:
+        """Second half, with the same generator: resize as evaluation does to (size, size, 3), colours, disturbances."""
+        return self._disturb(self._colour(preprocessing.resize(image), rng), rng)
 
     def _rotate(self, image: RgbImage, rng: np.random.Generator) -> RgbImage:
         """Turn about the centre."""

@@ -1,4 +1,4 @@
-"""From draws to tensors: decode, weather, augmentation and the one preprocessing, in worker processes."""
+"""From draws to tensors: decode, crop, weather, the one preprocessing and colours, in worker processes."""
 
 import hashlib
 import signal
@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
 from skypart.datasets.records import Record
-from skypart.datasets.sampler import BalancedSampler
+from skypart.datasets.sampler import BalancedSampler, Draw
 from skypart.images.augment import Augmentation
 from skypart.images.decode import read_rgb
 from skypart.images.preprocess import Preprocessing, normalise
@@ -65,17 +65,31 @@ class TrainingImages(Dataset[tuple[Tensor, int]]):
         self.weather = [WeatherTransform(profile, seed) for profile in profiles]
         self.weather_share = weather_share
 
+    def weather_of(self, draw: Draw) -> tuple[WeatherTransform, str] | None:
+        """The weather that falls on a `Draw`, and its key; None for satellites and where there is none."""
+        record = self.records[draw.record]
+        if not self.weather or record.view != "drone":
+            return None
+        chance = np.random.default_rng([draw.seed, 0x3E])
+        if chance.uniform() >= self.weather_share:
+            return None
+        return self.weather[int(chance.integers(len(self.weather)))], f"{record.location}/{record.path.name}"
+
     def __getitem__(self, draw: Any) -> tuple[Tensor, int]:
-        """The image of a `Draw` as (3, size, size), and its record's index."""
+        """The image of a `Draw` as (3, size, size), and its record's index.
+
+        Weather falls on the turned and cropped picture, at its own resolution: pixels that are cut off cost nothing.
+        """
         record = self.records[draw.record]
         own, shared = np.random.default_rng([draw.seed, 0x71]), np.random.default_rng([draw.shared, 0x3C])
         image = self.augmentation.orient(read_rgb(record.path), record.view == "satellite", shared, own)
-        if self.weather and record.view == "drone":
-            chance = np.random.default_rng([draw.seed, 0x3E])
-            if chance.uniform() < self.weather_share:
-                weather = self.weather[int(chance.integers(len(self.weather)))]
-                image = weather(image, f"{record.location}/{record.path.name}", draw.seed)
-        varied = self.augmentation(image, self.preprocessing, np.random.default_rng(draw.seed))
+        rng = np.random.default_rng(draw.seed)
+        image = self.augmentation.frame(image, rng)
+        found = self.weather_of(draw)
+        if found is not None:
+            weather, key = found
+            image = weather(image, key, draw.seed)
+        varied = self.augmentation.finish(image, self.preprocessing, rng)
         return torch.from_numpy(normalise(varied)), draw.record
 
 
