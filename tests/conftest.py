@@ -1,12 +1,35 @@
 """Fixtures that several folders use."""
 
+import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import torch
 
+from skypart.cli import main
 from skypart.model import SkyPart, VisionTransformer
 from tests.model.builders import TINY_HEAD, TINY_VIT, scramble
+
+Run = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
+    """Call `skypart ARGUMENTS` here; exit code, standard output, standard error."""
+
+    def call(*arguments: object) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["skypart", *map(str, arguments)])
+        capsys.readouterr()
+        code: object = 0
+        try:
+            main()
+        except SystemExit as ended:
+            code = ended.code
+        captured = capsys.readouterr()
+        return code if isinstance(code, int) else int(code is not None), captured.out, captured.err
+
+    return call
 
 
 @pytest.fixture

@@ -3,7 +3,6 @@
 import json
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -12,31 +11,11 @@ from PIL import Image
 from safetensors.torch import save_file
 
 import skypart
-from skypart.cli import main
 from skypart.images.preprocess import Preprocessing
 from skypart.model import SkyPart, load_model, save_model
+from tests.conftest import Run
 from tests.images.test_decode import png_bomb
 from tests.model.builders import TINY_VIT, scrambled_vit, write_scene
-
-Run = Callable[..., tuple[int, str, str]]
-
-
-@pytest.fixture
-def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
-    """Call `skypart ARGUMENTS` here; exit code, standard output, standard error."""
-
-    def call(*arguments: object) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["skypart", *map(str, arguments)])
-        capsys.readouterr()
-        code: object = 0
-        try:
-            main()
-        except SystemExit as ended:
-            code = ended.code
-        captured = capsys.readouterr()
-        return code if isinstance(code, int) else int(code is not None), captured.out, captured.err
-
-    return call
 
 
 @pytest.fixture

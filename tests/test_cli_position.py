@@ -1,0 +1,331 @@
+"""The verbs index, locate, calibrate and track over a painted map, with an embedder that needs no training."""
+
+import csv
+import json
+import re
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import cv2
+import numpy as np
+import pytest
+from PIL import Image
+
+from skypart.maps.index import Manifest, MapIndex
+from skypart.model import embedder
+from skypart.position import photos
+from skypart.position.fix import Fix, Hints, Prior
+from skypart.position.geodesy import distance_m
+from tests.conftest import Run
+from tests.images.photos_with_facts import packet
+from tests.position.stand_in import SURE, ColourEmbedder, Shot, make_index, quilt, write_quilt
+from tests.position.test_calibrate import labelled_photos
+
+HERE = Shot(120.0, -90.0, 90.0, 100.0)
+KML = "{http://www.opengis.net/kml/2.2}"
+GPX = "{http://www.topografix.com/GPX/1/1}"
+
+
+@pytest.fixture(autouse=True)
+def _colours(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`--model colours` is the embedder of colours."""
+
+    def load(name: str, device: str = "cpu", size: int | None = None) -> ColourEmbedder:
+        assert name == "colours"
+        return ColourEmbedder()
+
+    monkeypatch.setattr(embedder, "load", load)
+    monkeypatch.setattr(photos, "load", load)
+
+
+@pytest.fixture(scope="module")
+def town(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An index that is sure of photos of which many patches agree."""
+    folder = tmp_path_factory.mktemp("town")
+    index = make_index(folder / "town.skyindex", [write_quilt(folder / "town.tif")])
+    replace(index.manifest, calibration=SURE.to_dict()).write(index.folder)
+    return index.folder
+
+
+def save(path: Path, shot: Shot = HERE, ground: int = 1, second: int | None = None, heading: bool = False) -> Path:
+    """A photo; with the second of the minute it was taken in, and the direction that is up, in its EXIF and XMP."""
+    exif = Image.Exif()
+    if second is not None:
+        exif.get_ifd(0x8769)[0x9003] = f"2024:05:06 07:08:{second:02}"
+    said = f'drone-dji:GimbalYawDegree="{shot.heading:+.1f}"' if heading else ""
+    Image.fromarray(shot.photo(quilt(ground), 200)).save(path, quality=95, exif=exif, xmp=packet(said))
+    return path
+
+
+def off(latitude: float, longitude: float, shot: Shot = HERE) -> float:
+    """Metres from where a photo shows the ground."""
+    north, east = shot.place
+    return float(distance_m(latitude=latitude, longitude=longitude, to_latitude=north, to_longitude=east))
+
+
+def test_index_makes_adds_and_leaves_alone(run: Run, tmp_path: Path) -> None:
+    first = write_quilt(tmp_path / "first.tif", edge=200)
+    second = write_quilt(tmp_path / "second.tif", seed=2, edge=150, east=900.0)
+    out = tmp_path / "both.skyindex"
+    command = ("index", first, "-o", out, "--model", "colours")
+    code, told, _ = run(*command, "--sizes", "100,150", "--overlap", 0.4, "--rotations", 2)
+    views = MapIndex(out).manifest.maps[0].views
+    assert code == 0 and told == f"indexed first: {views} views\n" and views > 10
+    options = MapIndex(out).manifest.options
+    assert (options.sizes_m, options.overlap, options.rotations) == ((100.0, 150.0), 0.4, 2)
+    assert run(*command)[:2] == (0, f"{out} holds these maps already\n")
+    code, told, _ = run("index", first, second, "-o", out, "--model", "colours")
+    assert code == 0 and told.startswith("indexed second: ") and "first" not in told
+    assert [entry.name for entry in MapIndex(out).manifest.maps] == ["first", "second"]
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["missing.tif"], "missing.tif: no such file"),
+        (["https://maps.example/town.tif"], "or allow the network with --network"),
+        (["letter.tif"], "letter.tif: is no map that is read here"),
+        (["town.tif", "--sizes", "wide"], "--sizes wide: give metres"),
+        (["town.tif", "--overlap", "1"], "--overlap must lie between"),
+        (["town.tif", "--rotations", "0"], "--rotations must lie between"),
+    ],
+)
+def test_what_cannot_be_indexed_ends_in_one_line(
+    words: list[str], told: str, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "letter.tif").write_text("dear map")
+    write_quilt(tmp_path / "town.tif", edge=120)
+    code, out, err = run("index", *words, "-o", "i", "--model", "colours")
+    assert (code, out) == (2, "") and err.startswith("skypart: ") and len(err.splitlines()) == 1 and told in err
+    assert not (tmp_path / "i").exists()
+
+
+def place(text: str, format: str) -> tuple[float, float]:
+    """Latitude and longitude of the only photo of an answer."""
+    if format == "table":
+        found = re.search(r"(-?\d+\.\d{6})\s+(-?\d+\.\d{6})\s+(\d+) m\s+[01]\.\d\d\s+\d+°", text)
+        assert found is not None, text
+        return float(found[1]), float(found[2])
+    if format == "json":
+        (fix,) = json.loads(text)["fixes"]
+        assert fix["found"] and fix["refined"] and fix["calibrated"]
+        return fix["latitude"], fix["longitude"]
+    if format == "geojson":
+        longitude, latitude = json.loads(text)["features"][0]["geometry"]["coordinates"]
+        return latitude, longitude
+    if format == "csv":
+        (row,) = csv.DictReader(text.splitlines())
+        return float(row["latitude"]), float(row["longitude"])
+    root = ElementTree.fromstring(text)
+    if format == "gpx":
+        point = root.find(f"{GPX}wpt")
+        assert point is not None
+        return float(point.get("lat", "nan")), float(point.get("lon", "nan"))
+    longitude, latitude = root.findtext(f".//{KML}Point/{KML}coordinates", "").split(",")[:2]
+    return float(latitude), float(longitude)
+
+
+@pytest.mark.parametrize("format", ["table", "json", "geojson", "csv", "kml", "gpx"])
+def test_locate_says_the_place_in_every_format(format: str, run: Run, town: Path, tmp_path: Path) -> None:
+    photo = save(tmp_path / "photo.jpg")
+    code, out, err = run("locate", town, photo, "--heading", 90, "--format", format)
+    assert code == 0, err
+    assert off(*place(out, format)) < 10
+
+
+@pytest.mark.parametrize("format", ["table", "json", "geojson", "csv", "kml"])
+def test_a_photo_without_a_fix_has_its_reason_and_exit_code_3(
+    format: str, run: Run, town: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)  # a short name leaves the table's other columns their room
+    Image.new("RGB", (60, 60)).save("black.png")
+    code, out, _ = run("locate", town, "black.png", "--format", format)
+    assert code == 3
+    assert "the photo is almost black; nothing can be seen in it" in out and (format != "table" or "no fix: " in out)
+
+
+def test_one_photo_without_a_fix_among_others_is_told_and_the_file_is_written(
+    run: Run, town: Path, tmp_path: Path
+) -> None:
+    folder = tmp_path / "photos"
+    folder.mkdir()
+    save(folder / "a.jpg", heading=True)
+    save(folder / "b.jpg", ground=88, heading=True)
+    code, out, _ = run("locate", town, folder, "--format", "csv", "-o", tmp_path / "out" / "fixes.csv")
+    assert (code, out) == (3, "")
+    with (tmp_path / "out" / "fixes.csv").open() as file:
+        here, elsewhere = csv.DictReader(file)
+    assert off(float(here["latitude"]), float(here["longitude"])) < 10 and here["reason"] == ""
+    assert elsewhere["latitude"] == "" and elsewhere["reason"]
+
+
+def test_a_place_to_search_around_counts(run: Run, town: Path, tmp_path: Path) -> None:
+    photo = save(tmp_path / "photo.jpg", heading=True)
+    north, east = HERE.place
+    code, out, _ = run("locate", town, photo, "--near", f"{north},{east}", "--radius", 150, "--format", "json")
+    (fix,) = json.loads(out)["fixes"]
+    assert code == 0 and off(fix["latitude"], fix["longitude"]) < 10
+    assert all(off(view["footprint"]["latitude"], view["footprint"]["longitude"]) <= 150 for view in fix["candidates"])
+    code, out, _ = run("locate", town, photo, "--near", f"{north + 1},{east}", "--radius", 150, "--format", "json")
+    assert code == 3 and json.loads(out)["fixes"][0]["reason"] == "the map has no view within the given radius"
+
+
+def test_height_and_tilt_place_the_drone(run: Run, town: Path, tmp_path: Path) -> None:
+    photo = save(tmp_path / "photo.jpg", heading=True)
+    code, out, _ = run("locate", town, photo, "--altitude", 80, "--tilt", 45, "--format", "json")
+    (fix,) = json.loads(out)["fixes"]
+    assert code == 0 and off(fix["drone_latitude"], fix["drone_longitude"]) == pytest.approx(80, abs=10)
+
+
+def test_everything_said_on_the_command_line_arrives(
+    run: Run, town: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    heard: list[Any] = []
+
+    def locate_photos(locator: Any, sources: list[Path], prior: Prior | None, hints: Hints) -> list[Fix]:
+        heard.extend([sources, prior, hints])
+        return [Fix(photo="a", latitude=1.0, longitude=2.0)]
+
+    monkeypatch.setattr(photos, "locate_photos", locate_photos)
+    words = ["--near", "48.5,-9.25", "--radius", 250, "--heading", -90, "--altitude", 80, "--tilt", 60, "--fov", 70]
+    assert run("locate", town, "a.jpg", "b", *words)[0] == 0
+    said = Hints(heading_deg=270.0, altitude_m=80.0, tilt_deg=60.0, fov_deg=70.0)
+    assert heard == [[Path("a.jpg"), Path("b")], Prior(latitude=48.5, longitude=-9.25, radius_m=250.0), said]
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["--format", "shp"], "unknown format 'shp'"),
+        (["--near", "48.1"], "--near 48.1: give latitude and longitude"),
+        (["--near", "48.1,11.5", "--radius", "0"], "--radius must be"),
+        (["--tilt", "95"], "--tilt 95 is out of range"),
+        (["--model", "other"], "was made with the model colours"),
+    ],
+)
+def test_what_cannot_be_located_ends_in_one_line(
+    words: list[str], told: str, run: Run, town: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(photos, "load", lambda name, device, size: ColourEmbedder(name))
+    code, out, err = run("locate", town, save(tmp_path / "a.jpg"), *words)
+    assert (code, out) == (2, "") and err.startswith("skypart: ") and len(err.splitlines()) == 1 and told in err
+
+
+def test_a_folder_that_is_no_index_is_told_with_its_cure(run: Run, tmp_path: Path) -> None:
+    for verb in ("locate", "calibrate", "track", "serve"):
+        words = {"locate": ["a.jpg"], "calibrate": ["a.csv"], "track": ["a.mp4", "-o", "a.gpx"], "serve": []}[verb]
+        code, _, err = run(verb, tmp_path / "none.skyindex", *words)
+        assert code == 2 and "no map index; make one with `skypart index" in err
+
+
+def test_calibrate_writes_its_report_and_the_index_knows_it(run: Run, tmp_path: Path) -> None:
+    index = make_index(tmp_path / "town.skyindex", [write_quilt(tmp_path / "town.tif")]).folder
+    labelled = labelled_photos(tmp_path / "photos", 32, 6)
+    (tmp_path / "strangers").mkdir()
+    for number in range(4):
+        shot = Shot(30.0 * number, -20.0, 40.0 * number, 100.0)
+        save(tmp_path / "strangers" / f"{number}.jpg", shot, 55, heading=True)
+    picture = tmp_path / "out" / "calibration.png"
+    code, out, err = run("calibrate", index, labelled, "--outside", tmp_path / "strangers", "-o", picture)
+    assert code == 0, err
+    assert "calibrated on 32 photos of the map and 10 from outside" in out and "false accepts" in out
+    assert f"diagrams: {picture}" in out
+    with Image.open(picture) as drawn:
+        assert drawn.width > 1000
+    report = json.loads(picture.with_suffix(".json").read_text())
+    assert Manifest.read(index).calibration == report["calibration"]
+    photo = save(tmp_path / "photo.jpg", heading=True)
+    code, out, _ = run("locate", index, photo)
+    assert code == 0 and "not calibrated" not in out
+    code, _, err = run("calibrate", index, tmp_path / "none", "-o", picture)
+    assert code == 2 and "none: no such file" in err
+
+
+ALONG = [Shot(-60.0 + 12.0 * step, 30.0, 60.0, 100.0) for step in range(8)]
+
+
+def check_track(text: str, suffix: str) -> None:
+    """All photos of ALONG are in a written track, near their places."""
+    if suffix == ".csv":
+        rows = list(csv.DictReader(text.splitlines()))
+        places = [(float(row["latitude"]), float(row["longitude"])) for row in rows]
+    elif suffix == ".geojson":
+        points = [f for f in json.loads(text)["features"] if f["properties"]["role"] == "position"]
+        places = [tuple(point["geometry"]["coordinates"][::-1]) for point in points]
+    else:
+        root = ElementTree.fromstring(text)
+        if suffix == ".gpx":
+            places = [(float(p.get("lat", "nan")), float(p.get("lon", "nan"))) for p in root.iter(f"{GPX}trkpt")]
+        else:
+            found = [point.findtext(f"{KML}coordinates", "").split(",") for point in root.iter(f"{KML}Point")]
+            places = [(float(each[1]), float(each[0])) for each in found]
+    assert len(places) == len(ALONG)
+    assert max(off(*each, shot) for each, shot in zip(places, ALONG, strict=True)) < 25
+
+
+@pytest.mark.parametrize("suffix", [".gpx", ".geojson", ".csv", ".kml"])
+def test_track_follows_a_folder_into_every_format(suffix: str, run: Run, town: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "flight"
+    folder.mkdir()
+    lines = ["file,latitude,longitude"]
+    for step, shot in enumerate(ALONG):
+        save(folder / f"{7 - step}.jpg", shot, second=2 * step, heading=True)  # named against the order of time
+        lines.append(f"{7 - step}.jpg,{shot.place[0]:.8f},{shot.place[1]:.8f}")
+    (tmp_path / "truth.csv").write_text("\n".join(lines))
+    written = tmp_path / "out" / f"track{suffix}"
+    more = ["--picture", tmp_path / "out" / "track.png"] if suffix == ".gpx" else []
+    code, out, err = run("track", town, folder, "-o", written, "--truth", tmp_path / "truth.csv", *more)
+    assert code == 0, err
+    assert (
+        re.search(r"8 photos: [78] with a fix, [01] carried on, 0 without a position", out)
+        and f"wrote {written}" in out
+    )
+    score = re.search(r"^track: median error (\d+) m, 90 % below (\d+) m, 100 % within 50 m, 0 % without", out, re.M)
+    assert score is not None and int(score[2]) < 15, out
+    check_track(written.read_text(), suffix)
+    if suffix == ".gpx":
+        assert "2024-05-06T07:08:14" in written.read_text()
+        with Image.open(tmp_path / "out" / "track.png") as drawn:
+            assert min(drawn.size) > 300
+
+
+def test_track_follows_a_video(run: Run, town: Path, tmp_path: Path) -> None:
+    film = tmp_path / "flight.avi"
+    writer = cv2.VideoWriter(str(film), cv2.CAP_FFMPEG, cv2.VideoWriter.fourcc(*"MJPG"), 2.0, (200, 200))
+    lines = ["frame,latitude,longitude"]
+    for number in range(10):
+        shot = replace(ALONG[0], east=ALONG[0].east + 6.0 * number)
+        writer.write(np.ascontiguousarray(shot.photo(quilt(1), 200)[:, :, ::-1]))
+        lines.append(f"{number},{shot.place[0]:.8f},{shot.place[1]:.8f}")
+    writer.release()
+    (tmp_path / "truth.csv").write_text("\n".join(lines))
+    written = tmp_path / "track.csv"
+    code, out, err = run("track", town, film, "-o", written, "--truth", tmp_path / "truth.csv", "--rate", 1)
+    assert code == 0, err
+    assert "5 photos: 5 with a fix" in out and "100 % within 50 m" in out
+    rows = list(csv.DictReader(written.read_text().splitlines()))
+    assert [float(row["time_s"]) for row in rows] == pytest.approx([0, 1, 2, 3, 4], abs=0.05)
+    assert {row["state"] for row in rows} == {"tracking"}
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["-o", "track.shp"], "is not a format of tracks"),
+        (["-o", "track.gpx", "--truth", "none.csv"], "none.csv: no such file"),
+        (["-o", "track.gpx", "--max-speed", "0"], "max_speed must be a positive number"),
+        (["-o", "track.gpx", "--interval", "0"], "interval"),
+    ],
+)
+def test_a_flight_that_cannot_be_followed_ends_in_one_line(
+    words: list[str], told: str, run: Run, town: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "flight").mkdir()
+    save(tmp_path / "flight" / "a.jpg")
+    code, out, err = run("track", town, "flight", *words)
+    assert (code, out) == (2, "") and err.startswith("skypart: ") and len(err.splitlines()) == 1 and told in err
+    assert [path.name for path in tmp_path.iterdir()] == ["flight"]
