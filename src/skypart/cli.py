@@ -126,7 +126,8 @@ def train(
     """Train a model from a recipe; the same command goes on where a run was broken off."""
     from skypart.training.run import train_recipe
 
-    typer.echo(train_recipe(recipe, overrides or [], overfit))
+    told = train_recipe(recipe, overrides or [], overfit)
+    typer.echo(told, nl=bool(told))
 
 
 @app.command()
@@ -258,6 +259,7 @@ def locate(
     format: Annotated[str, typer.Option(help="table, json, geojson, csv, kml or gpx.")] = "table",
     output: Annotated[Path | None, typer.Option("-o", "--output", help="File to write instead of the screen.")] = None,
     model: Annotated[str, typer.Option(help="Model name or file, if it was moved since indexing.")] = "",
+    network: Annotated[bool, typer.Option(help="Allow maps on the network.")] = False,
     device: Annotated[str, typer.Option(help="cpu or cuda.")] = "cpu",
 ) -> None:
     """Say where photos were taken, with a 95 % error radius, or why not (exit code 3 if any has no fix)."""
@@ -268,7 +270,7 @@ def locate(
     write_fixes([], format)
     hints = read_hints(heading, altitude, tilt, fov)
     prior = read_prior(near, radius)
-    fixes = locate_photos(open_locator(index, model, device), photos, prior, hints)
+    fixes = locate_photos(open_locator(index, model, device, network=network), photos, prior, hints)
     text = write_fixes(fixes, format)
     if output is None:
         typer.echo(text)
@@ -285,12 +287,13 @@ def calibrate(
     outside: Annotated[list[Path] | None, typer.Option(help="Photos from outside the map; may be repeated.")] = None,
     output: Annotated[Path, typer.Option("-o", "--output", help="Picture of the diagrams.")] = Path("calibration.png"),
     model: Annotated[str, typer.Option(help="Model name or file, if it was moved since indexing.")] = "",
+    network: Annotated[bool, typer.Option(help="Allow maps on the network.")] = False,
 ) -> None:
     """Fit confidence and error radius on photos of known position and store them in the index."""
     from skypart.position.calibrate import run_calibration
     from skypart.position.photos import open_locator
 
-    typer.echo(run_calibration(open_locator(index, model), labelled, outside or [], output))
+    typer.echo(run_calibration(open_locator(index, model, network=network), labelled, outside or [], output))
 
 
 @app.command()
@@ -304,6 +307,7 @@ def track(
     truth: Annotated[Path | None, typer.Option(help="CSV of true positions, to score the track.")] = None,
     picture: Annotated[Path | None, typer.Option(help="Map picture of fixes and path.")] = None,
     model: Annotated[str, typer.Option(help="Model name or file, if it was moved since indexing.")] = "",
+    network: Annotated[bool, typer.Option(help="Allow maps on the network.")] = False,
 ) -> None:
     """Follow a flight: locate its frames and filter them into one path."""
     from skypart.bridge.follow import follow
@@ -311,7 +315,8 @@ def track(
     from skypart.position.track_options import TrackOptions
 
     options = TrackOptions(max_speed=max_speed)
-    typer.echo(follow(open_locator(index, model), flight, output, options, rate, interval, truth, picture))
+    locator = open_locator(index, model, network=network)
+    typer.echo(follow(locator, flight, output, options, rate, interval, truth, picture))
 
 
 @app.command()
@@ -323,6 +328,7 @@ def serve(
     examples: Annotated[Path | None, typer.Option(help="Folder of photos to try on the page.")] = None,
     browser: Annotated[bool, typer.Option(help="Open the page in a browser.")] = False,
     model: Annotated[str, typer.Option(help="Model name or file, if it was moved since indexing.")] = "",
+    network: Annotated[bool, typer.Option(help="Allow maps on the network.")] = False,
 ) -> None:
     """Answer photos over HTTP, with a page to try them on."""
     from skypart.position.photos import open_locator
@@ -330,7 +336,7 @@ def serve(
     from skypart.serve.options import ServeOptions
     from skypart.serve.server import run_server
 
-    service = IndexService(open_locator(index, model), examples)
+    service = IndexService(open_locator(index, model, network=network), examples)
     run_server(service, ServeOptions(host=host, port=port, api_key=api_key or None), open_browser=browser)
 
 

@@ -10,12 +10,13 @@ import numpy as np
 import pytest
 
 from skypart.errors import SkyPartError
-from skypart.maps import build
+from skypart.maps import build, sources
 from skypart.maps.build import build_index
 from skypart.maps.footprint import Bounds
 from skypart.maps.index import Manifest, MapIndex, ViewOptions, join_bounds, view_options
 from skypart.maps.picture import map_picture
 from skypart.maps.sources import open_maps
+from skypart.maps.store import approximate
 from skypart.maps.views import plan_views, read_view
 from tests.maps.makers import write_raster
 from tests.position.stand_in import ColourEmbedder, degrees, quilt, write_quilt
@@ -286,6 +287,49 @@ def test_paths_last_and_addresses_stay_addresses(town: Path, tmp_path: Path, mon
     assert MapIndex(tmp_path / "some" / "far").missing == ["town"]
 
 
+def test_a_map_on_the_network_is_read_only_where_that_is_asked_for(
+    town: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    address = "https://maps.example/town.tif"
+    asked: list[str] = []
+
+    def elsewhere(text: str) -> Any:
+        asked.append(text)
+        return replace(open_maps([str(town)])[0], paths=(text,))
+
+    monkeypatch.setattr(sources, "_remote_source", elsewhere)
+    with pytest.raises(SkyPartError, match="or allow the network with --network"):
+        build_index([address], tmp_path / "i", ColourEmbedder(), "colours", OPTIONS)
+    build_index([address], tmp_path / "i", ColourEmbedder(), "colours", OPTIONS, network=True)
+    assert asked == [address]
+    alone = MapIndex(tmp_path / "i")  # a file of the same name lies beside it, and is not that map
+    footprint = alone.search(_any(), 1)[0][0].footprint
+    assert alone.missing == ["town"] and alone.view(footprint, 64) is None and not alone.tile(15, 17203, 11357).any()
+    assert alone.why_missing() == [
+        f"the map town lies on the network ({address}), which is used with --network only: "
+        "positions in it are not refined, its picture is not shown"
+    ]
+    assert asked == [address], "nobody was asked"
+    online = MapIndex(tmp_path / "i", network=True)
+    assert online.missing == [] and online.why_missing() == [] and online.view(footprint, 64) is not None
+    assert asked == [address, address]
+    town.unlink()
+    gone = MapIndex(tmp_path / "i", network=True)
+    assert f"cannot be read from {address}" in gone.why_missing()[0] and gone.missing == ["town"]
+
+
+def test_a_large_index_gets_its_approximate_cache(town: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    built(tmp_path / "i", town)
+    assert MapIndex(tmp_path / "i").store.stats().approximate is None
+    monkeypatch.setattr(approximate, "FROM_VIEWS", VIEWS)
+    assert built(tmp_path / "i", town) == {}  # a cache that is not there, as after a kill, is made up for
+    recall = MapIndex(tmp_path / "i").store.stats().approximate
+    assert recall is not None and recall >= approximate.RECALL
+    before = files(tmp_path / "i")
+    built(tmp_path / "i", town)
+    assert files(tmp_path / "i") == before, "and made once"
+
+
 def test_a_moved_map_is_found_beside_the_index_and_a_lost_one_is_missing(town: Path, tmp_path: Path) -> None:
     built(tmp_path / "kept" / "i", town)
     footprint = MapIndex(tmp_path / "kept" / "i").search(_any(), 1)[0][0].footprint
@@ -300,6 +344,9 @@ def test_a_moved_map_is_found_beside_the_index_and_a_lost_one_is_missing(town: P
     (tmp_path / "kept" / "town.tif").unlink()
     lost = MapIndex(tmp_path / "kept" / "i")
     assert lost.missing == ["town"] and lost.view(footprint, 64) is None and map_picture(lost) is None
+    assert [why.partition(":")[0] for why in lost.why_missing()] == [
+        "the map town was moved or changed since it was indexed"
+    ]
     assert not lost.tile(15, 17203, 11357).any()
     assert len(lost.search(_any(), 5)[0]) == 5, "what was indexed can still be searched"
 
@@ -346,6 +393,13 @@ def test_another_format_and_no_index_at_all_are_told(town: Path, tmp_path: Path)
         MapIndex(tmp_path / "i")
     with pytest.raises(SkyPartError, match="no map index; make one with `skypart index"):
         MapIndex(tmp_path / "nowhere")
+
+
+def test_an_index_without_its_views_is_told(town: Path, tmp_path: Path) -> None:
+    built(tmp_path / "i", town)
+    shutil.rmtree(tmp_path / "i" / "store")
+    with pytest.raises(SkyPartError, match="store: its views are gone; restore the folder from a copy"):
+        MapIndex(tmp_path / "i")
 
 
 def test_a_manifest_reads_as_it_was_written(town: Path, tmp_path: Path) -> None:

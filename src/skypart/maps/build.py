@@ -15,8 +15,8 @@ from skypart.errors import SkyPartError
 from skypart.maps.footprint import Footprint
 from skypart.maps.index import MANIFEST, Manifest, MapEntry, ViewOptions, stored_name
 from skypart.maps.map_source import MapSource
-from skypart.maps.sources import open_maps
-from skypart.maps.store import EmbeddedStore, ViewBatch
+from skypart.maps.sources import is_remote, open_maps
+from skypart.maps.store import EmbeddedStore, ViewBatch, approximate
 from skypart.maps.views import is_empty, plan_views, read_view
 from skypart.model.embedder import Embedder
 from skypart.progress import progress_bar
@@ -56,6 +56,9 @@ def build_index(
             shutil.rmtree(work, ignore_errors=True)
     if (folder / "work").is_dir() and not any((folder / "work").iterdir()):
         (folder / "work").rmdir()
+    if sum(entry.views for entry in manifest.maps) >= approximate.FROM_VIEWS:
+        with EmbeddedStore(folder / "store") as store:
+            store.build_approximate()
     return added
 
 
@@ -141,7 +144,7 @@ def _store_map(source: MapSource, folder: Path, files: Sequence[Path], expected:
         manifest = Manifest.read(folder)  # again: others may have added maps since
         if (manifest.model["digest"], manifest.options) != (expected.model["digest"], expected.options):
             raise SkyPartError(f"{folder}: was begun anew by another process; choose a folder of your own")
-        paths = tuple(path if "://" in path else str(Path(path).resolve()) for path in source.paths)
+        paths = tuple(path if is_remote(path) else str(Path(path).resolve()) for path in source.paths)
         entry = MapEntry(source.name, paths, source.fingerprint, stored, source.bounds)
         manifest = replace(manifest, maps=(*(e for e in manifest.maps if e.name != source.name), entry))
         manifest.write(folder)

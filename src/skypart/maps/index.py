@@ -17,7 +17,7 @@ from skypart.images.decode import RgbImage
 from skypart.maps.footprint import Bounds, Footprint
 from skypart.maps.map_source import MapSource
 from skypart.maps.mercator import render_tile
-from skypart.maps.sources import open_maps
+from skypart.maps.sources import is_remote, open_maps
 from skypart.maps.store import Circle, EmbeddedStore, Hit
 from skypart.maps.views import read_view
 
@@ -119,14 +119,20 @@ class Manifest:
 
 
 class MapIndex:
-    """A finished index, opened for queries."""
+    """A finished index, opened for queries. network: whether maps that lie on the network may be read."""
 
-    def __init__(self, folder: str | Path) -> None:
+    def __init__(self, folder: str | Path, *, network: bool = False) -> None:
         self.folder = Path(folder)
+        self.network = network
         self.manifest = Manifest.read(self.folder)
         if not self.manifest.maps:
             raise SkyPartError(f"{self.folder}: indexing was not finished; run the same `skypart index` command again")
         self.store = EmbeddedStore(self.folder / "store")
+        if not self.store.stats().views:
+            raise SkyPartError(
+                f"{self.store.folder}: its views are gone; restore the folder from a copy, or delete the whole index "
+                "and index the map again"
+            )
 
     @property
     def name(self) -> str:
@@ -158,16 +164,32 @@ class MapIndex:
         found: dict[str, MapSource] = {}
         for entry in self.manifest.maps:
             try:
-                opened = open_maps(_moved(entry.paths, self.folder))
-            except SkyPartError:  # gone or damaged
+                opened = open_maps(_moved(entry.paths, self.folder), network=self.network)
+            except SkyPartError:  # gone, damaged, or on the network
                 continue
             found |= {s.name: s for s in opened if (s.name, s.fingerprint) == (entry.name, entry.fingerprint)}
         return found
 
     @property
     def missing(self) -> list[str]:
-        """Maps that were moved or changed since: positions in them cannot be refined, their pictures not be shown."""
+        """Maps that cannot be read any more: positions in them cannot be refined, their pictures not be shown."""
         return [entry.name for entry in self.manifest.maps if entry.name not in self.sources]
+
+    def why_missing(self) -> list[str]:
+        """One sentence for each of the missing maps."""
+        sentences = []
+        for entry in self.manifest.maps:
+            if entry.name in self.sources:
+                continue
+            address = next((path for path in entry.paths if is_remote(path)), None)
+            if address is None:
+                why = "was moved or changed since it was indexed"
+            elif self.network:
+                why = f"cannot be read from {address}, or changed since it was indexed"
+            else:
+                why = f"lies on the network ({address}), which is used with --network only"
+            sentences.append(f"the map {entry.name} {why}: positions in it are not refined, its picture is not shown")
+        return sentences
 
     def view(self, footprint: Footprint, size: int, map_name: str | None = None) -> RgbImage | None:
         """The map's picture of a footprint, (size, size, 3); None where the map is missing."""
@@ -190,9 +212,11 @@ def stored_name(name: str, fingerprint: str) -> str:
 
 
 def _moved(paths: Sequence[str], folder: Path) -> list[str]:
-    """Where the files of a map lie now: at their place, or beside the index."""
-    beside = {path: folder.parent / Path(path).name for path in paths}
-    return [str(beside[path]) if not Path(path).exists() and beside[path].exists() else path for path in paths]
+    """Where the files of a map lie now: at their place, or beside the index. Addresses stay as they are."""
+    beside = {
+        path: folder.parent / Path(path).name for path in paths if not is_remote(path) and not Path(path).exists()
+    }
+    return [str(beside[path]) if path in beside and beside[path].exists() else path for path in paths]
 
 
 def join_bounds(boxes: Sequence[Bounds]) -> Bounds:

@@ -16,7 +16,7 @@ from skypart.maps.tile_archives import MbTiles, PmTiles
 from skypart.maps.tile_folders import TileFolder, is_tile_folder
 from skypart.maps.tiles import tile_part
 
-__all__ = ["MapSource", "open_maps"]
+__all__ = ["MapSource", "is_remote", "open_maps"]
 
 READ = (
     "GeoTIFF, COG and JPEG 2000; JPEG and PNG with a world file; MBTiles and PMTiles; folders of these rasters "
@@ -35,10 +35,17 @@ def open_maps(paths: Sequence[str], *, network: bool = False) -> list[MapSource]
     return [_open_map(str(path), network) for path in paths]
 
 
+def is_remote(path: str) -> bool:
+    """Whether a path is an address (https://, s3://, /vsicurl/...), not a file of this machine."""
+    return _REMOTE.match(path) is not None
+
+
 def _open_map(text: str, network: bool) -> MapSource:
-    if _REMOTE.match(text):
+    if is_remote(text):
         if not network:
-            raise SkyPartError(f"{text}: is not a file on this machine; download it first, or allow the network")
+            raise SkyPartError(
+                f"{text}: is not a file on this machine; download it first, or allow the network with --network"
+            )
         return _remote_source(text)
     path = Path(text)
     if not path.exists():

@@ -1,5 +1,7 @@
 """From what a photo says of itself to hints for locating it."""
 
+from dataclasses import fields
+
 from skypart.images.exif import CameraFacts
 from skypart.position.fix import Hints
 
@@ -17,3 +19,12 @@ def hints_of(facts: CameraFacts) -> Hints:
         tilt_deg=tilt if tilt is not None and 0.0 <= tilt <= 90.0 else None,
         fov_deg=facts.fov_deg,
     )
+
+
+def join_hints(said: Hints, read: Hints) -> Hints:
+    """What the user said, and where nothing was said, what the file says."""
+    chosen = {}
+    for field in fields(Hints):
+        mine = getattr(said, field.name)
+        chosen[field.name] = mine if mine is not None else getattr(read, field.name)
+    return Hints(**chosen)

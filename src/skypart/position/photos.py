@@ -3,7 +3,6 @@
 import math
 from collections.abc import Sequence
 from contextlib import closing
-from dataclasses import fields
 from pathlib import Path
 
 from skypart.errors import SkyPartError
@@ -12,7 +11,7 @@ from skypart.images.exif import read_camera_facts
 from skypart.maps.index import MapIndex
 from skypart.model.embedder import load
 from skypart.position.fix import Fix, Hints, Prior
-from skypart.position.hints import hints_of
+from skypart.position.hints import hints_of, join_hints
 from skypart.position.locate import LocateOptions, Locator
 from skypart.progress import console, track
 
@@ -20,13 +19,17 @@ NO_FIX = 3
 """Exit code when a photo has no fix."""
 
 
-def open_locator(index: Path, model: str = "", device: str = "cpu", options: LocateOptions | None = None) -> Locator:
-    """The index with the model it was made with, or `model`; maps that are gone are told on standard error."""
-    opened = MapIndex(index)
+def open_locator(
+    index: Path, model: str = "", device: str = "cpu", options: LocateOptions | None = None, *, network: bool = False
+) -> Locator:
+    """The index with the model it was made with, or `model`; maps that cannot be read are told on standard error.
+
+    network: whether maps that lie on the network may be read.
+    """
+    opened = MapIndex(index, network=network)
     made_with = opened.manifest.model
     locator = Locator(opened, load(model or made_with["name"], device, made_with["size"]), options)
-    for name in opened.missing:
-        told = f"the map {name} was moved or changed since it was indexed: positions in it will not be refined"
+    for told in opened.why_missing():
         console.print(told, style="yellow", markup=False, highlight=False, soft_wrap=True)
     return locator
 
@@ -57,15 +60,6 @@ def read_hints(
     return Hints(
         heading_deg=None if heading is None else heading % 360.0, altitude_m=altitude, tilt_deg=tilt, fov_deg=fov
     )
-
-
-def join_hints(said: Hints, read: Hints) -> Hints:
-    """What the user said, and where nothing was said, what the file says."""
-    chosen = {}
-    for field in fields(Hints):
-        mine = getattr(said, field.name)
-        chosen[field.name] = mine if mine is not None else getattr(read, field.name)
-    return Hints(**chosen)
 
 
 def locate_photo(locator: Locator, photo: Path, prior: Prior | None = None, hints: Hints | None = None) -> Fix:

@@ -64,8 +64,9 @@ class IndexService:
             picture = self.locator.index.view(footprint, size)
         if picture is not None:
             return picture
-        if self.locator.index.missing:
-            raise SkyPartError("the map of this index was moved or changed; its pictures cannot be shown")
+        missing = self.locator.index.why_missing()
+        if missing:
+            raise SkyPartError(missing[0])
         raise SkyPartError("the map shows nothing there; ask for a place inside it")
 
     def tile(self, z: int, x: int, y: int) -> NDArray[np.uint8] | None:

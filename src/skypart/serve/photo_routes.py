@@ -13,7 +13,7 @@ from skypart.bridge.json_text import fix_to_dict
 from skypart.images.decode import RgbImage
 from skypart.images.exif import read_camera_facts
 from skypart.position.fix import Fix, Hints
-from skypart.position.hints import hints_of
+from skypart.position.hints import hints_of, join_hints
 from skypart.serve.answers import FixAnswer
 from skypart.serve.forms import LocateForm, PhotoForm, read_form, request_body
 from skypart.serve.photos import jpeg, read_photo
@@ -43,8 +43,7 @@ def picture(media_type: str, text: str) -> dict[int | str, dict[str, Any]]:
 def known_hints(photo: bytes, form: LocateForm) -> Hints:
     """What the form says of the camera; where it is silent, what the photo says of itself."""
     own = hints_of(read_camera_facts(io.BytesIO(photo))) if form.exif else Hints()
-    said = form.hints()
-    return Hints(**{key: getattr(own, key) if value is None else value for key, value in asdict(said).items()})
+    return join_hints(form.hints(), own)
 
 
 def photo_routes(state: State) -> APIRouter:
