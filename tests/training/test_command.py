@@ -19,7 +19,7 @@ from skypart.datasets import open_dataset
 from skypart.errors import SkyPartError
 from skypart.model.embedder import load
 from skypart.training import loop, run
-from skypart.training.checkpoint import checkpoints, newest_checkpoint, read_facts
+from skypart.training.checkpoint import Progress, checkpoints, newest_checkpoint, read_facts
 from skypart.training.overfit import overfit
 from skypart.training.recipe import Recipe
 from skypart.training.run import train_recipe
@@ -188,3 +188,15 @@ def test_overfit_that_fails_is_an_error_that_says_where_to_look(
     monkeypatch.setattr(run, "overfit", lambda *_: loop.train(prepare(recipe, ALONE)))  # ten steps instead of 400
     with pytest.raises(SkyPartError, match=r"only 40\.0 %.*skypart data check"):
         train_recipe(file, [], True)
+
+
+def test_of_many_processes_only_the_first_tells(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    result = loop.Result(tmp_path / "model.safetensors", None, Progress(step=7), 0.0, True)
+    monkeypatch.setattr(run, "load_recipe", lambda *_: Recipe())
+    monkeypatch.setattr(run, "prepare", lambda *_: None)
+    monkeypatch.setattr(run, "train", lambda *_: result)
+    for rank, told in enumerate((f"trained 7 steps: {result.model}\n", "")):
+        workers = replace(ALONE, rank=rank, world=2)
+        monkeypatch.setattr(run, "start_workers", lambda *_, workers=workers: workers)
+        done = CliRunner().invoke(app, ["train", "recipe.toml"])
+        assert (done.exit_code, done.output) == (0, told)

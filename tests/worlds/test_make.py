@@ -165,6 +165,7 @@ def test_a_folder_with_other_things_is_left_alone(tmp_path: Path) -> None:
         ({"sources": ["/none"]}, "no map found"),
         ({"like": "vigor"}, "choose one of"),
         ({"locations": 1}, "at least 2"),
+        ({"locations": 200}, r"--locations \d+ or fewer, a smaller --spacing, or leave --preset out"),
         ({"image_size": 8}, "between 32"),
     ],
 )

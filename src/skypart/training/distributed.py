@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import torch
 import torch.distributed as dist
 from torch import Tensor
-from torch.distributed.nn.functional import all_gather
+from torch.distributed._functional_collectives import all_gather_single_autograd, wait_tensor
 
 from skypart.errors import SkyPartError
 
@@ -68,7 +68,10 @@ def gather(tensor: Tensor) -> Tensor:
     """All ranks' tensors joined along the first axis, in rank order, with gradient to each rank's own."""
     if not dist.is_initialized() or dist.get_world_size() == 1:
         return tensor
-    return torch.cat(all_gather(tensor.contiguous()))  # type: ignore[no-untyped-call]
+    everyone = dist.group.WORLD
+    assert everyone is not None  # the group is initialised
+    joined: Tensor = wait_tensor(all_gather_single_autograd(tensor.contiguous(), 0, everyone))  # type: ignore[no-untyped-call]
+    return joined
 
 
 def all_agree(flag: bool, device: torch.device) -> bool:

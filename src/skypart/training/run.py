@@ -5,14 +5,14 @@ from pathlib import Path
 
 from skypart.errors import SkyPartError
 from skypart.training.distributed import start_workers, stop_workers
-from skypart.training.loop import train
+from skypart.training.loop import Result, train
 from skypart.training.overfit import overfit
 from skypart.training.recipe import load_recipe
 from skypart.training.setup import prepare
 
 
 def train_recipe(path: Path, overrides: Sequence[str], only_overfit: bool) -> str:
-    """Train, or overfit a handful of locations; returns what to tell the user."""
+    """Train, or overfit a handful of locations; what to tell the user, which of many processes only the first does."""
     recipe = load_recipe(path, overrides)
     workers = start_workers(recipe.run.device)
     try:
@@ -23,11 +23,17 @@ def train_recipe(path: Path, overrides: Sequence[str], only_overfit: bool) -> st
                     f"R@1 on its own training pairs reached only {result.progress.best:.1f} %: something is wrong "
                     f"with the data (`skypart data check`) or the settings; look at the log in {result.model.parent}"
                 )
-            return f"overfit: R@1 100 % in both directions after {result.progress.step} steps ({result.model})"
-        result = train(prepare(recipe, workers))
-        if not result.finished:
-            return f"stopped at step {result.progress.step}; start the same command again to go on"
-        chosen = f", best by validation at step {result.progress.best_step} in {result.best}" if result.best else ""
-        return f"trained {result.progress.step} steps: {result.model}{chosen}"
+            told = f"overfit: R@1 100 % in both directions after {result.progress.step} steps ({result.model})"
+        else:
+            told = _told(train(prepare(recipe, workers)))
+        return told if workers.leads else ""
     finally:
         stop_workers()
+
+
+def _told(result: Result) -> str:
+    """One sentence about a run."""
+    if not result.finished:
+        return f"stopped at step {result.progress.step}; start the same command again to go on"
+    chosen = f", best by validation at step {result.progress.best_step} in {result.best}" if result.best else ""
+    return f"trained {result.progress.step} steps: {result.model}{chosen}"

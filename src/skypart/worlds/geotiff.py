@@ -102,7 +102,7 @@ def _metric_grid(raster: rasterio.DatasetReader) -> tuple[int, Affine, int, int]
     """EPSG code, affine grid, width and height of the raster, in UTM when its own grid is not metric."""
     if _is_metric(raster):
         return int(raster.crs.to_epsg()), raster.transform, raster.width, raster.height
-    middle = raster.transform * (raster.width / 2, raster.height / 2)
+    middle = raster.transform @ (raster.width / 2, raster.height / 2)
     lons, lats = transform(raster.crs, "EPSG:4326", [middle[0]], [middle[1]])
     epsg = (32600 if lats[0] >= 0 else 32700) + math.floor((lons[0] + 180) / 6) + 1
     grid, width, height = calculate_default_transform(

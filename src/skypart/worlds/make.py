@@ -139,7 +139,8 @@ def _sources(request: Request, layout: Layout) -> list[tuple[Source, int]]:
         count = request.regions or max(math.ceil(request.locations / most), min(request.locations, len(request.styles)))
         if count * most < request.locations:
             raise SkyPartError(
-                f"{count} regions hold at most {count * most} locations; ask for more --regions or fewer --locations"
+                f"{count} maps hold at most {count * most} locations; choose --locations {count * most} or fewer, "
+                "a smaller --spacing, or leave --preset out"
             )
         order = np.random.default_rng([request.seed, 4]).permutation(len(request.styles))
         dates = 3 if layout.name == "denseuav" else 2
