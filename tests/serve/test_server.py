@@ -45,7 +45,7 @@ def test_it_serves_and_ends(service: FakeService) -> None:
 @pytest.mark.parametrize(
     ("options", "word"),
     [
-        (ServeOptions(port=0), "painted town"),
+        (ServeOptions(port=0), "painted town [old]"),
         (ServeOptions(port=0, host="0.0.0.0"), "--api-key"),
     ],
 )
@@ -61,6 +61,7 @@ def test_the_address_and_what_is_unsafe_are_printed(
             sockets[0].close()
 
     monkeypatch.setattr(server, "build_server", lambda service, options: Silent())
+    monkeypatch.setattr(service, "info", lambda: {"name": "painted town [old]"})
     run_server(service, options)
     printed = capsys.readouterr().err
     assert "http://127.0.0.1:" in printed and word in printed

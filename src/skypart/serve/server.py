@@ -8,6 +8,7 @@ from typing import Any
 
 import uvicorn
 from rich.console import Console
+from rich.markup import escape
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from skypart.errors import SkyPartError
@@ -49,8 +50,12 @@ def listen(options: ServeOptions) -> socket.socket:
     try:
         family = socket.getaddrinfo(options.host, options.port, type=socket.SOCK_STREAM)[0][0]
         bound = socket.socket(family, socket.SOCK_STREAM)
-        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        bound.bind((options.host, options.port))
+        try:
+            bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            bound.bind((options.host, options.port))
+        except BaseException:
+            bound.close()
+            raise
     except (OSError, OverflowError) as error:
         raise SkyPartError(
             f"cannot listen on {options.host} port {options.port} ({error}); choose another with --host and --port"
@@ -86,7 +91,7 @@ def run_server(
     console = Console(stderr=True)
     bound = listen(options)
     where = address(options, bound)
-    console.print(f"[bold]SkyPart[/] serves {service.info()['name']} at [bold]{where}[/] (Ctrl-C ends it)")
+    console.print(f"[bold]SkyPart[/] serves {escape(service.info()['name'])} at [bold]{where}[/] (Ctrl-C ends it)")
     if hint:
         console.print(hint)
     missing = missing_assets()

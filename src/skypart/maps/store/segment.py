@@ -122,7 +122,8 @@ def check_hash(file: BufferedReader, path: Path, record: SegmentRecord, file_rec
 def damaged(path: Path, record: SegmentRecord, how: str) -> SkyPartError:
     """The sentence for a broken file."""
     return SkyPartError(
-        f"{path}: damaged ({how}); restore it from a copy, or remove the map {record.map_name} and index it again"
+        f"{path}: damaged ({how}); restore it from a copy, or remove the map {record.map_name}, or the whole index, "
+        "and index it again"
     )
 
 
