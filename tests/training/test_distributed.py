@@ -5,7 +5,6 @@ import multiprocessing
 import os
 import subprocess
 import sys
-import warnings
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -192,9 +191,7 @@ def test_a_nan_on_one_process_stops_all_of_them(sues: Path, tmp_path: Path) -> N
 
 def joined(workers: Workers) -> list[Any]:
     rows = (torch.arange(3.0) + 10 * workers.rank).requires_grad_()
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        found = gather(rows)
+    found = gather(rows)
     (found * torch.arange(6.0)).sum().backward()  # type: ignore[no-untyped-call]
     return [found.detach(), rows.grad, all_agree(True, CPU), all_agree(workers.rank == 0, CPU)]
 

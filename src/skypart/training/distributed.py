@@ -2,6 +2,7 @@
 
 import datetime
 import os
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -9,7 +10,7 @@ from dataclasses import dataclass
 import torch
 import torch.distributed as dist
 from torch import Tensor
-from torch.distributed._functional_collectives import all_gather_single_autograd, wait_tensor
+from torch.distributed.nn.functional import all_gather
 
 from skypart.errors import SkyPartError
 
@@ -52,6 +53,8 @@ def start_workers(device: str) -> Workers:
             )
         torch.cuda.set_device(chosen)
     if world > 1 and not dist.is_initialized():
+        # what torch 2.13 names instead does not exist, or carries no gradient, in the older ones that are allowed
+        warnings.filterwarnings("ignore", r"torch\.distributed\.nn\.functional\.\w+ is deprecated", FutureWarning)
         # the others wait while rank 0 computes teacher features or validates
         patience = datetime.timedelta(hours=24)
         dist.init_process_group("nccl" if chosen.type == "cuda" else "gloo", timeout=patience)
@@ -68,10 +71,7 @@ def gather(tensor: Tensor) -> Tensor:
     """All ranks' tensors joined along the first axis, in rank order, with gradient to each rank's own."""
     if not dist.is_initialized() or dist.get_world_size() == 1:
         return tensor
-    everyone = dist.group.WORLD
-    assert everyone is not None  # the group is initialised
-    joined: Tensor = wait_tensor(all_gather_single_autograd(tensor.contiguous(), 0, everyone))  # type: ignore[no-untyped-call]
-    return joined
+    return torch.cat(all_gather(tensor.contiguous()))  # type: ignore[no-untyped-call]
 
 
 def all_agree(flag: bool, device: torch.device) -> bool:
