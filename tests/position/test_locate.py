@@ -17,7 +17,6 @@ from skypart.position.confidence import Calibration
 from skypart.position.fix import Fix, Hints, Prior
 from skypart.position.geodesy import distance_m
 from skypart.position.locate import LocateOptions, Locator, ground_width, unusable
-from skypart.position.refine import tokens_of
 from tests.maps.makers import write_raster
 from tests.position.stand_in import EDGE, NORTH, SURE, ColourEmbedder, Shot, make_index, quilt, write_quilt
 
@@ -226,7 +225,7 @@ def test_a_known_camera_leaves_out_views_it_cannot_see(tmp_path: Path, town: Rgb
 
 
 def _tokens(locator: Locator, photo: RgbImage) -> Any:
-    return tokens_of(locator.embedder, [photo])[0]
+    return locator.tokens_of([photo])[0]
 
 
 @pytest.mark.parametrize(
@@ -254,7 +253,8 @@ def test_a_known_heading_saves_the_other_directions(index: MapIndex, town: RgbIm
         assert isinstance(locator.embedder, ColourEmbedder)
         calls[heading] = locator.embedder.calls
     places = min(LocateOptions().refine_views, len(fix.peaks))
-    assert calls == {None: 1 + 8 * places + 1, shot.heading: 1 + places + 1}
+    blank = 3  # pictures that show what patches say of their position
+    assert calls == {None: blank + 1 + 8 * places + 1, shot.heading: blank + 1 + places + 1}
 
 
 def test_a_known_heading_chooses_among_turned_views(tmp_path: Path, town: RgbImage) -> None:

@@ -9,7 +9,8 @@ from numpy.typing import NDArray
 
 from skypart.maps.footprint import Footprint
 from skypart.maps.local_frame import LocalFrame
-from skypart.position.refine import Tokens, aligned, apply, homography, match, plausible, refine
+from skypart.position.refine import TokenReader, Tokens, aligned, apply, homography, match, plausible, refine
+from tests.position.stand_in import ColourEmbedder, quilt
 
 Matrix = NDArray[np.float64]
 GRID = 16
@@ -179,3 +180,22 @@ def test_alignment_is_high_only_where_like_lies_on_like() -> None:
     view = Tokens(shown, CENTRES, photo.embedding)
     assert aligned(photo, view, similarity(1.0, 0.0, (1.0, 0.5))) == pytest.approx(right * np.sqrt(0.5), abs=0.4)
     assert aligned(photo, tokens(CENTRES), similarity(1.0, 0.0, (9.0, 9.0))) == 0.0
+
+
+class Placed(ColourEmbedder):
+    """Tokens that say where in the picture they lie, as those of a ViT do, ten times as loud as what they show."""
+
+    def tokens(self, inputs: NDArray[np.float32]) -> tuple[NDArray[np.float32], NDArray[np.float32], tuple[int, int]]:
+        embedding, patches, grid = super().tokens(inputs)
+        loud = 10.0 * np.random.default_rng(4).normal(size=patches.shape[1:]).astype(np.float32)
+        return embedding, patches + loud, grid
+
+
+def test_blank_pictures_do_not_match_by_the_positions_of_their_patches() -> None:
+    plain, placed = (TokenReader(embedder) for embedder in (ColourEmbedder(), Placed()))
+    town = quilt(1)[:200, :200]
+    np.testing.assert_allclose(placed([town])[0].patches, plain([town])[0].patches, atol=1e-3)
+    dice = np.random.default_rng(1)
+    mist, haze = (dice.normal(128, 3, (200, 200, 3)).clip(0, 255).astype(np.uint8) for _ in range(2))
+    here, there = match(placed([mist])[0], placed([haze])[0])
+    assert np.mean(np.all(here == there, axis=1)) < 0.2

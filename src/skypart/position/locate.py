@@ -16,7 +16,7 @@ from skypart.model.embedder import Embedder
 from skypart.position.confidence import Calibration, default_calibration
 from skypart.position.fix import Candidate, Fix, Hints, Peak, Prior
 from skypart.position.geodesy import distance_m, offset
-from skypart.position.refine import Refinement, Tokens, refine, tokens_of
+from skypart.position.refine import Refinement, TokenReader, Tokens, refine
 from skypart.position.vote import find_peaks
 
 
@@ -38,6 +38,7 @@ class Locator:
     def __init__(self, index: MapIndex, embedder: Embedder, options: LocateOptions | None = None) -> None:
         index.check_model(embedder.digest)
         self.index, self.embedder = index, embedder
+        self.tokens_of = TokenReader(embedder)
         self.options = options or LocateOptions()
         stored = index.manifest.calibration
         self.calibrated = stored is not None
@@ -51,7 +52,7 @@ class Locator:
         reason = unusable(image)
         if reason:
             return Fix(photo=name, reason=reason, calibrated=self.calibrated, seconds=time.monotonic() - started)
-        photo = tokens_of(self.embedder, [image])[0]
+        photo = self.tokens_of([image])[0]
         hits = self._rank(photo, prior, hints or Hints())
         if not hits:
             where = "within the given radius" if prior else "in this index"
@@ -121,7 +122,7 @@ class Locator:
         seen = [(each, picture) for each, picture in pairs if picture is not None]
         if not seen:
             return None
-        views = tokens_of(self.embedder, [picture for _, picture in seen])
+        views = self.tokens_of([picture for _, picture in seen])
         share = 1 / math.sqrt(len(photo.patches))
         found = [refine(photo, view, each, share) for view, (each, _) in zip(views, seen, strict=True)]
         return max((each for each in found if each is not None), key=_worth, default=None)

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import cv2
 import numpy as np
@@ -45,15 +46,37 @@ class Refinement:
     alignment: float = 0.0
 
 
-def tokens_of(embedder: Embedder, pictures: Sequence[RgbImage]) -> list[Tokens]:
-    """Tokens of pictures, in one batch."""
-    inputs = np.stack([embedder.preprocessing(picture) for picture in pictures])
-    embedding, patches, (rows, columns) = embedder.tokens(inputs)
-    y, x = np.meshgrid((np.arange(rows) + 0.5) / rows, (np.arange(columns) + 0.5) / columns, indexing="ij")
-    centres = np.stack([x.ravel(), y.ravel()], axis=1)
-    centred = patches - patches.mean(axis=(0, 1), keepdims=True)  # what all patches share tells none apart
-    unit = centred / np.linalg.norm(centred, axis=-1, keepdims=True).clip(1e-6)
-    return [Tokens(p, centres, e) for p, e in zip(unit.astype(np.float32), embedding, strict=True)]
+class TokenReader:
+    """Patch tokens of pictures, without what they say of their place in the picture.
+
+    A token also carries its position: two blank pictures match patch by patch, though they show nothing. What tokens of
+    pictures of one grey say beyond their mean is position alone, and is taken off.
+    """
+
+    def __init__(self, embedder: Embedder) -> None:
+        self.embedder = embedder
+
+    def __call__(self, pictures: Sequence[RgbImage]) -> list[Tokens]:
+        """Tokens of pictures, in one batch."""
+        embedding, patches, (rows, columns) = self._tokens(pictures)
+        y, x = np.meshgrid((np.arange(rows) + 0.5) / rows, (np.arange(columns) + 0.5) / columns, indexing="ij")
+        centres = np.stack([x.ravel(), y.ravel()], axis=1)
+        # what all patches share tells none apart
+        centred = patches - patches.mean(axis=(0, 1), keepdims=True) - self._position
+        unit = centred / np.linalg.norm(centred, axis=-1, keepdims=True).clip(1e-6)
+        return [Tokens(p, centres, e) for p, e in zip(unit.astype(np.float32), embedding, strict=True)]
+
+    def _tokens(self, pictures: Sequence[RgbImage]) -> tuple[NDArray[np.float32], NDArray[np.float32], tuple[int, int]]:
+        """Embeddings (b, dim), patch tokens (b, n, dim) and their rows and columns."""
+        return self.embedder.tokens(np.stack([self.embedder.preprocessing(picture) for picture in pictures]))
+
+    @cached_property
+    def _position(self) -> NDArray[np.float32]:
+        """(n, dim) what tokens say of their position."""
+        edge = self.embedder.size
+        blank = self._tokens([np.full((edge, edge, 3), level, dtype=np.uint8) for level in (60, 120, 180)])[1].mean(0)
+        position: NDArray[np.float32] = blank - blank.mean(axis=0)
+        return position
 
 
 def match(photo: Tokens, view: Tokens) -> tuple[Points, Points]:
