@@ -71,7 +71,8 @@ def test_a_photo_is_found_with_its_heading_and_width(locator: Locator, town: Rgb
     assert fix.heading_deg is not None and abs((fix.heading_deg - shot.heading + 180) % 360 - 180) < 4.0
     assert fix.ground_m == pytest.approx(shot.width, rel=0.12)
     assert fix.ground_m is not None and fix.radius_m is not None
-    assert fix.radius_m == pytest.approx(SURE.refined * 0.12 * fix.ground_m) and fix.confidence > 0.5
+    scale = 3.6 * fix.ground_m / fix.evidence["inliers"]
+    assert fix.radius_m == pytest.approx(SURE.refined * scale) and fix.confidence > 0.5
     assert error(fix, shot) < fix.radius_m and fix.seconds > 0
 
 
@@ -243,6 +244,16 @@ def test_the_width_of_ground_a_camera_sees(hints: Hints, width: float | None) ->
     assert found is None if width is None else found == pytest.approx(width)
 
 
+def test_no_other_place_is_looked_at_where_one_is_clear(index: MapIndex, town: RgbImage) -> None:
+    calls = {}
+    for enough in (0.12, 2.0):
+        locator = Locator(index, ColourEmbedder(), LocateOptions(enough=enough))
+        fix = locator.locate(SHOTS[2].photo(town), hints=Hints(heading_deg=SHOTS[2].heading))
+        assert isinstance(locator.embedder, ColourEmbedder)
+        calls[enough] = locator.embedder.calls
+    assert calls[2.0] - calls[0.12] == min(LocateOptions().refine_views, len(fix.peaks)) - 1 > 0
+
+
 def test_a_known_heading_saves_the_other_directions(index: MapIndex, town: RgbImage) -> None:
     shot = SHOTS[2]
     calls = {}
@@ -252,7 +263,7 @@ def test_a_known_heading_saves_the_other_directions(index: MapIndex, town: RgbIm
         assert error(fix, shot) < 4.0
         assert isinstance(locator.embedder, ColourEmbedder)
         calls[heading] = locator.embedder.calls
-    places = min(LocateOptions().refine_views, len(fix.peaks))
+    places = 1  # the first is so clear that no other is looked at
     blank = 3  # pictures that show what patches say of their position
     assert calls == {None: blank + 1 + 8 * places + 1, shot.heading: blank + 1 + places + 1}
 

@@ -140,7 +140,7 @@ def aligned(photo: Tokens, view: Tokens, matrix: NDArray[np.float64]) -> float:
 def refine(photo: Tokens, view: Tokens, footprint: Footprint, patch_share: float) -> Refinement | None:
     """The middle of the photo on the ground, if its patches fit the view's; patch_share: of a patch in the picture."""
     here, there = match(photo, view)
-    found = homography(here, there, 1.5 * patch_share)
+    found = homography(here, there, patch_share)
     if found is None or not plausible(found[0]):
         return None
     matrix, inliers = found
