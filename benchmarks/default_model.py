@@ -217,6 +217,8 @@ def tables(figures: dict[str, Any], size: int) -> str:
         lines.append(f"| {name} | " + " | ".join(cells) + " |")
     lines += ["", "| `paper` weather, R@1, % | " + " | ".join(CONDITIONS) + " | mean |", "|---|" + "---|" * 11]
     for world in ("real", "procedural"):
+        if f"{world}, weather" not in figures[FULL]:
+            continue
         weather = figures[FULL][f"{world}, weather"]
         for direction, arrow in (("D2S", "D→S"), ("S2D", "S→D")):
             values = [weather[condition][direction] for condition in CONDITIONS]
@@ -238,14 +240,11 @@ def main() -> None:
     parser.add_argument("--cls", default="")
     parser.add_argument("--size", type=int, default=224)
     parser.add_argument("--work", type=Path, default=ROOT / "runs" / "default-model" / "test")
-    parser.add_argument("--only", action="append", default=[], help="only these worlds; then no page is written")
+    parser.add_argument("--only", action="append", default=[], help="only these worlds")
     parser.add_argument("--workers", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--out", type=Path, default=ROOT / "docs" / "results" / "default-model.md")
     arguments = parser.parse_args()
     figures = measure(arguments)
-    if arguments.only:
-        console.print_json(json.dumps(figures))
-        return
     write_text(arguments.out.with_suffix(".json"), json.dumps(figures, indent=1) + "\n")
     text = tables(figures, arguments.size)
     page = arguments.out.read_text(encoding="utf-8") if arguments.out.is_file() else "<!-- figures -->\n<!-- end -->\n"
