@@ -69,7 +69,7 @@ def test_brightness_and_contrast_stay_in_range(name: str) -> None:
     flat = np.full((28, 28, 3), 100, dtype=np.uint8)
     image = flat.copy()
     image[:14] = 140
-    only = replace(NO_AUGMENTATION, **{name: 0.3})
+    only = Augmentation(**(vars(NO_AUGMENTATION) | {name: 0.3}))
     factors = []
     for seed in range(200):
         out = varied(only, image, seed).astype(float)

@@ -14,7 +14,7 @@ from skypart.errors import SkyPartError
 from skypart.evaluation.cache import EmbeddingCache, content_hash, content_key
 from skypart.images.decode import RgbImage, open_image, read_rgb
 from skypart.images.preprocess import Interpolation, Preprocessing
-from skypart.images.weather import corrupt
+from skypart.images.weather import RENDERING, corrupt
 from skypart.progress import progress_bar
 
 
@@ -86,7 +86,8 @@ class ImageSource:
         self, paths: Sequence[Path], corruption: Corruption | None, mirrored: bool, description: str
     ) -> NDArray[np.float32]:
         interpolation: Interpolation = self.embedder.interpolation if corruption is None else "area"
-        settings = (self.embedder.size, interpolation, mirrored, corruption)
+        worn = None if corruption is None else (corruption, RENDERING)
+        settings = (self.embedder.size, interpolation, mirrored, worn)
         self._hash(paths)
         keys = [content_key(self._hashes[path], *settings) for path in paths]
         vectors = np.empty((len(paths), self.embedder.dim), dtype=np.float32)

@@ -18,6 +18,8 @@ CONDITIONS = (
     "wind",
 )
 PROFILES = ("paper", "weatherprompt")
+RENDERING = 2
+"""Counts changes that give other bytes for the same seed and key; caches of corrupted images go by it."""
 LABELS = {
     "normal": "Normal",
     "fog": "Fog",
