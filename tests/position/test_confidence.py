@@ -2,6 +2,7 @@
 
 import json
 import math
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -231,3 +232,12 @@ def test_the_default_calibration_can_be_read_and_used() -> None:
     assert 0 < calibration.threshold < 1 and calibration.refined > 0 and calibration.voted > 0
     chances = [calibration.confidence(evidence(s, i)) for s, i in ((0.1, 0.0), (0.5, 10.0), (0.95, 90.0))]
     assert chances == sorted(chances) and chances[0] < calibration.threshold
+
+
+def test_a_floor_joins_every_radius_and_is_kept() -> None:
+    plain = fit(*drawn(np.random.default_rng(2), 300), "drawn")
+    floored = replace(plain, floor_m=12.0)
+    shown = evidence(0.8, 40.0, scale=5.0)
+    assert floored.radius(shown) == pytest.approx(math.hypot(plain.radius(shown), 12.0))
+    assert Calibration.from_dict(floored.to_dict()) == floored
+    assert default_calibration().floor_m > 0.0

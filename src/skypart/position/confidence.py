@@ -27,7 +27,8 @@ class Calibration:
     weights, offset: of a logistic score over FEATURES. steps: (score, probability) corners of a rising line.
     threshold: confidence below which there is no fix. refined, voted: 95 % error in units of the fix's own scale;
     infinite where too few photos were such to say, and such a photo gets no fix. photos: how many it was fitted on.
-    source: what they were.
+    source: what they were. floor_m: joins every radius as the other leg of a right triangle; for what the photos could
+    not show, such as errors of a map's own georeference where they were rendered from it.
     """
 
     weights: tuple[float, ...]
@@ -38,6 +39,7 @@ class Calibration:
     voted: float
     photos: int
     source: str
+    floor_m: float = 0.0
 
     def confidence(self, evidence: Mapping[str, float]) -> float:
         """Probability that the fix lies within RIGHT_M of the truth."""
@@ -47,7 +49,8 @@ class Calibration:
 
     def radius(self, evidence: Mapping[str, float]) -> float:
         """Metres within which the truth lies in 95 of 100 accepted fixes."""
-        return (self.refined if evidence["inliers"] > 0 else self.voted) * evidence["scale_m"]
+        own = (self.refined if evidence["inliers"] > 0 else self.voted) * evidence["scale_m"]
+        return math.hypot(own, self.floor_m)
 
     def to_dict(self) -> dict[str, Any]:
         """For index.json, in which null stands for infinite."""
@@ -71,6 +74,7 @@ class Calibration:
                 voted=math.inf if content["voted"] is None else float(content["voted"]),
                 photos=int(content["photos"]),
                 source=str(content["source"]),
+                floor_m=float(content.get("floor_m", 0.0)),
             )
         except (KeyError, TypeError, ValueError) as error:
             raise SkyPartError(f"the calibration is damaged ({error!r}); run `skypart calibrate` again") from error
