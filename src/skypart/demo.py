@@ -75,7 +75,7 @@ def run_demo(out: Path, real: Path | None = None, model: str = "default", page: 
     if picture is not None:
         save_figure(draw_fixes(picture, locator.index.bounds, fixes, photos), out / "fixes.png")
     console.print(f"[bold]4[/] tracking {material.video.name}")
-    options = TrackOptions(max_speed=30.0)
+    options = TrackOptions(max_speed=45.0)
     text = follow(
         locator, material.video, out / "track.gpx", options, material.rate_hz, 1.0, material.truth, out / "track.png"
     )

@@ -28,8 +28,10 @@ SEED = 21
 EXTENT = 1200.0
 GSD = 0.5
 PHOTO = (480, 10)
-VIDEO = (320, 30)
+VIDEO = (320, 24)
 """Edge in pixels, and how many photos or seconds."""
+SWING = 0.06
+"""Half the width of the flight's S, as a share of the town's edge."""
 STYLES = ("town", "suburb", "town")
 """The first is flown over; the others are there to be confused with."""
 WEATHER = ("normal", "fog", "normal", "rain", "normal", "wind", "snow", "normal", "dark", "over_exposure")
@@ -50,7 +52,9 @@ def make_town(out: Path) -> Town:
     maps = tuple(out / f"{chr(97 + number)}_{style}.tif" for number, style in enumerate(STYLES))
     town = Town(maps, out / "photos", out / "flight.mp4", out / "truth.csv")
     note = out / "town.json"
-    made = json.dumps({"seed": SEED, "extent": EXTENT, "gsd": GSD, "styles": STYLES, "photo": PHOTO, "video": VIDEO})
+    made = json.dumps(
+        {"seed": SEED, "extent": EXTENT, "gsd": GSD, "styles": STYLES, "photo": PHOTO, "video": (*VIDEO, SWING)}
+    )
     if note.is_file() and note.read_text(encoding="utf-8") == made:
         return town
     for number, (style, path) in enumerate(zip(STYLES, maps, strict=True)):
@@ -102,10 +106,10 @@ def _fly(world: World, town: Town) -> None:
 
 
 def _path(seconds: int) -> Iterator[tuple[float, float, float]]:
-    """Where the camera looks each second, local metres, and its heading: an S over the town at some 20 m/s."""
+    """Where the camera looks each second, local metres, and its heading: an S over the town at 20 to 30 m/s."""
 
     def spot(t: float) -> tuple[float, float]:
-        return EXTENT * (0.5 + 0.27 * math.sin(2 * math.pi * t)), -EXTENT * (0.22 + 0.56 * t)
+        return EXTENT * (0.5 + SWING * math.sin(2 * math.pi * t)), -EXTENT * (0.28 + 0.44 * t)
 
     for second in range(seconds):
         here, ahead = spot(second / seconds), spot((second + 0.5) / seconds)

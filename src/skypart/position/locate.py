@@ -28,7 +28,7 @@ class LocateOptions:
     """
 
     views: int = 48
-    refine_views: int = 4
+    refine_views: int = 3
     turns: int = 8
     min_inliers: int = 8
     enough: float = 0.12
