@@ -144,3 +144,12 @@ def test_eight_images_at_448_stay_below_three_gigabytes() -> None:
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     kibibytes = int(done.stdout)
     assert 200_000 < kibibytes < 3_000_000
+
+
+def test_patch_tokens_alone_are_those_that_come_with_the_embedding(model_path: Path) -> None:
+    embedder = skypart.load(model_path)
+    inputs = np.random.default_rng(0).normal(size=(2, 3, embedder.size, embedder.size)).astype(np.float32)
+    _, patches, grid = embedder.tokens(inputs)
+    alone, same = embedder.patch_tokens(inputs)
+    np.testing.assert_array_equal(alone, patches)
+    assert grid == same

@@ -114,6 +114,9 @@ class ColourEmbedder(Embedder):
         self.calls += len(inputs)
         return np.stack([_rings(each) for each in inputs]), np.stack([_patches(each) for each in inputs]), (14, 14)
 
+    def patch_tokens(self, inputs: Floats) -> tuple[Floats, tuple[int, int]]:
+        return self.tokens(inputs)[1:]
+
 
 def _rings(planes: Floats) -> Floats:
     """(36,) mean and deviation of the colours in six rings."""

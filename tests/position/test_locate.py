@@ -226,7 +226,7 @@ def test_a_known_camera_leaves_out_views_it_cannot_see(tmp_path: Path, town: Rgb
 
 
 def _tokens(locator: Locator, photo: RgbImage) -> Any:
-    return locator.tokens_of([photo])[0]
+    return locator.tokens_of.photo(photo)[0]
 
 
 @pytest.mark.parametrize(

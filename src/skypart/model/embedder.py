@@ -109,6 +109,13 @@ class Embedder:
             output = model.head(cls.cls.float(), patches.patches.float(), patches.grid)
         return output.embedding.cpu().numpy(), patches.patches.float().cpu().numpy(), patches.grid
 
+    def patch_tokens(self, inputs: NDArray[np.float32]) -> tuple[NDArray[np.float32], tuple[int, int]]:
+        """The patch tokens of `tokens` and their grid alone, without what lies behind them."""
+        with torch.inference_mode():
+            backbone, taps = self.model.tokens_from, self.model.taps[1:]
+            (patches,) = backbone.finish(backbone.trunk(torch.from_numpy(inputs).to(self.device), taps), taps)
+        return patches.patches.float().cpu().numpy(), patches.grid
+
     def explain(self, image: ImageLike) -> Explanation:
         """Parts, salience, layout and gate of one photo."""
         output = next(self.outputs([image], 1))

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 import cv2
 import numpy as np
+from numpy.typing import NDArray
 
 from skypart.images.decode import RgbImage
 from skypart.maps.footprint import Footprint
@@ -54,8 +55,8 @@ class Locator:
         reason = unusable(image)
         if reason:
             return Fix(photo=name, reason=reason, calibrated=self.calibrated, seconds=time.monotonic() - started)
-        photo = self.tokens_of([image])[0]
-        hits = self._rank(photo, prior, hints or Hints())
+        embedding, photo = self.tokens_of.photo(image)
+        hits = self._rank(embedding, prior, hints or Hints())
         if not hits:
             where = "within the given radius" if prior else "in this index"
             took = time.monotonic() - started
@@ -65,12 +66,12 @@ class Locator:
         fix = self._judge(name, hits, peaks, refined, hints or Hints())
         return replace(fix, seconds=time.monotonic() - started)
 
-    def _rank(self, photo: Tokens, prior: Prior | None, hints: Hints) -> list[Hit]:
+    def _rank(self, embedding: NDArray[np.float32], prior: Prior | None, hints: Hints) -> list[Hit]:
         """The best views; those much wider or narrower than a known camera can see are left out."""
         within = None
         if prior is not None:
             within = Circle(latitude=prior.latitude, longitude=prior.longitude, radius_m=prior.radius_m)
-        hits = self.index.search(photo.embedding[None].astype(np.float32), 4 * self.options.views, within)[0]
+        hits = self.index.search(embedding[None].astype(np.float32), 4 * self.options.views, within)[0]
         width = ground_width(hints)
         if width is not None:
             fitting = [hit for hit in hits if 0.4 < hit.footprint.metres / width < 3.5]
@@ -233,5 +234,5 @@ def _turn(first: float, second: float) -> float:
 
 
 def _worth(found: Refinement) -> tuple[int, float]:
-    """By which refinements are compared: patches that agree, then likeness."""
-    return found.inliers, found.similarity
+    """By which refinements are compared: patches that agree, then how alike those on each other are."""
+    return found.inliers, found.alignment

@@ -21,16 +21,15 @@ miss most homographies."""
 
 @dataclass(frozen=True)
 class Tokens:
-    """Patch tokens of one picture, unit rows (n, dim), their centres (n, 2) as (x, y) in [0, 1], its embedding."""
+    """Patch tokens of one picture, unit rows (n, dim), and their centres (n, 2) as (x, y) in [0, 1]."""
 
     patches: NDArray[np.float32]
     centres: Points
-    embedding: NDArray[np.float32]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Refinement:
-    """Where the middle of the photo lies. inliers: matches that agree; share: of all matches. similarity: cosine.
+    """Where the middle of the photo lies. inliers: matches that agree; share: of all matches.
     alignment: by how many deviations patches that come to lie on each other are more alike than any two; see `aligned`.
 
     heading_deg: compass direction that is up in the photo. ground_m: metres of ground across the photo's middle.
@@ -42,8 +41,7 @@ class Refinement:
     ground_m: float
     inliers: int
     share: float
-    similarity: float
-    alignment: float = 0.0
+    alignment: float
 
 
 class TokenReader:
@@ -58,23 +56,33 @@ class TokenReader:
 
     def __call__(self, pictures: Sequence[RgbImage]) -> list[Tokens]:
         """Tokens of pictures, in one batch."""
-        embedding, patches, (rows, columns) = self._tokens(pictures)
+        return self._placed(*self.embedder.patch_tokens(self._inputs(pictures)))
+
+    def photo(self, picture: RgbImage) -> tuple[NDArray[np.float32], Tokens]:
+        """The embedding (dim,) of one picture, and its tokens."""
+        embedding, patches, grid = self.embedder.tokens(self._inputs([picture]))
+        return embedding[0], self._placed(patches, grid)[0]
+
+    def _inputs(self, pictures: Sequence[RgbImage]) -> NDArray[np.float32]:
+        """(b, 3, size, size) of pictures."""
+        return np.stack([self.embedder.preprocessing(picture) for picture in pictures])
+
+    def _placed(self, patches: NDArray[np.float32], grid: tuple[int, int]) -> list[Tokens]:
+        """Unit tokens (b, n, dim) of a batch with their centres."""
+        rows, columns = grid
         y, x = np.meshgrid((np.arange(rows) + 0.5) / rows, (np.arange(columns) + 0.5) / columns, indexing="ij")
         centres = np.stack([x.ravel(), y.ravel()], axis=1)
         # what all patches share tells none apart
         centred = patches - patches.mean(axis=(0, 1), keepdims=True) - self._position
         unit = centred / np.linalg.norm(centred, axis=-1, keepdims=True).clip(1e-6)
-        return [Tokens(p, centres, e) for p, e in zip(unit.astype(np.float32), embedding, strict=True)]
-
-    def _tokens(self, pictures: Sequence[RgbImage]) -> tuple[NDArray[np.float32], NDArray[np.float32], tuple[int, int]]:
-        """Embeddings (b, dim), patch tokens (b, n, dim) and their rows and columns."""
-        return self.embedder.tokens(np.stack([self.embedder.preprocessing(picture) for picture in pictures]))
+        return [Tokens(each, centres) for each in unit.astype(np.float32)]
 
     @cached_property
     def _position(self) -> NDArray[np.float32]:
         """(n, dim) what tokens say of their position."""
         edge = self.embedder.size
-        blank = self._tokens([np.full((edge, edge, 3), level, dtype=np.uint8) for level in (60, 120, 180)])[1].mean(0)
+        greys = [np.full((edge, edge, 3), level, dtype=np.uint8) for level in (60, 120, 180)]
+        blank = self.embedder.patch_tokens(self._inputs(greys))[0].mean(axis=0)
         position: NDArray[np.float32] = blank - blank.mean(axis=0)
         return position
 
@@ -159,6 +167,5 @@ def refine(photo: Tokens, view: Tokens, footprint: Footprint, patch_share: float
         ground_m=float(np.linalg.norm(right - left) / 0.2 * footprint.metres),
         inliers=inliers,
         share=inliers / max(len(here), 1),
-        similarity=float(photo.embedding @ view.embedding),
         alignment=aligned(photo, view, matrix),
     )
