@@ -29,13 +29,11 @@ from skypart.evaluation.metrics import retrieval_metrics
 from skypart.images.decode import RgbImage, read_rgb
 from skypart.images.preprocess import Preprocessing
 from skypart.images.weather import CONDITIONS, corrupt
-from skypart.maps.footprint import Footprint
 from skypart.maps.sources import open_maps
 from skypart.maps.views import is_empty, plan_views, read_view
 from skypart.model import SkyPart
 from skypart.model.embedder import Embedder, load
-from skypart.position.geodesy import distance_m
-from skypart.position.labelled import LabelledPhoto, read_labelled
+from skypart.position.labelled import read_labelled
 from skypart.progress import console, track
 from skypart.training.checkpoint import code_version
 from skypart.worlds.make import make_world
@@ -157,24 +155,15 @@ def frames(embed: Embed, shared: Path, size: int) -> dict[str, dict[str, float]]
     found = {}
     for name in queries:
         best = (queries[name] @ gallery[name].T).argmax(axis=1)
-        errors = [error_m(photo, kept[index][0]) for photo, index in zip(photos, best, strict=True)]
+        errors = [
+            photo.error_m(latitude=kept[index][0].latitude, longitude=kept[index][0].longitude)
+            for photo, index in zip(photos, best, strict=True)
+        ]
         found[name] = {
             "within_50m": 100 * float(np.mean(np.array(errors) < 50)),
             "median_m": float(np.median(errors)),
         }
     return found
-
-
-def error_m(photo: LabelledPhoto, view: Footprint) -> float:
-    """Metres from the middle of a view to where the photo shows the ground."""
-    return float(
-        distance_m(
-            latitude=photo.latitude or 0.0,
-            longitude=photo.longitude or 0.0,
-            to_latitude=view.latitude,
-            to_longitude=view.longitude,
-        )
-    )
 
 
 def measure(arguments: argparse.Namespace) -> dict[str, Any]:

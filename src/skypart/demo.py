@@ -1,7 +1,6 @@
 """`skypart demo`: the main job on a town made from a seed, or on real data: index, locate, track, and the page."""
 
-import csv
-import io
+import math
 import os
 import sys
 import time
@@ -14,7 +13,7 @@ from rich.table import Table
 
 from skypart.atomic import write_text
 from skypart.bridge.follow import follow
-from skypart.demo_town import make_town
+from skypart.demo_town import Town, csv_text, make_town
 from skypart.errors import SkyPartError
 from skypart.evaluation.drawing import save_figure
 from skypart.images.decode import read_rgb
@@ -24,7 +23,6 @@ from skypart.maps.picture import map_picture
 from skypart.model.embedder import load
 from skypart.position.fix import Fix
 from skypart.position.fix_picture import draw_fixes
-from skypart.position.geodesy import distance_m
 from skypart.position.labelled import LabelledPhoto, read_labelled
 from skypart.position.locate import Locator
 from skypart.position.track_options import TrackOptions
@@ -37,12 +35,9 @@ CUT = ViewOptions((150.0, 230.0), 0.35)
 
 @dataclass(frozen=True)
 class Material:
-    """What a demo runs on. maps: files. photos: a folder with labels. video: of a flight; truth: a CSV of it."""
+    """What a demo runs on, and how: cut of the map into views, frames a second, photos at most."""
 
-    maps: tuple[Path, ...]
-    photos: Path
-    video: Path
-    truth: Path
+    files: Town
     options: ViewOptions
     rate_hz: float
     photo_count: int
@@ -57,16 +52,16 @@ def run_demo(out: Path, real: Path | None = None, model: str = "default", page: 
     started = time.monotonic()
     if real is None:
         console.print("[bold]1[/] making a town and its neighbours, and a flight over it in changing weather")
-        town = make_town(out / "town")
-        material = Material(town.maps, town.photos, town.video, town.truth, CUT, 1.0, 99)
+        material = Material(make_town(out / "town"), CUT, 1.0, 99)
     else:
         material = real_material(real, out)
-    console.print(f"[bold]2[/] indexing {len(material.maps)} maps")
+    files = material.files
+    console.print(f"[bold]2[/] indexing {len(files.maps)} maps")
     index = out / f"{'real' if real else 'town'}.skyindex"
     embedder = load(model)
-    build_index([str(path) for path in material.maps], index, embedder, model, material.options)
+    build_index([str(path) for path in files.maps], index, embedder, model, material.options)
     locator = Locator(MapIndex(index), embedder)
-    photos = read_labelled(material.photos)
+    photos = read_labelled(files.photos)
     photos = photos[:: max(1, len(photos) // material.photo_count)]
     console.print(f"[bold]3[/] locating {len(photos)} photos")
     fixes = [locator.locate(read_rgb(photo.path), name=photo.path.name) for photo in progress(photos, "locating")]
@@ -74,32 +69,31 @@ def run_demo(out: Path, real: Path | None = None, model: str = "default", page: 
     picture = map_picture(locator.index)
     if picture is not None:
         save_figure(draw_fixes(picture, locator.index.bounds, fixes, photos), out / "fixes.png")
-    console.print(f"[bold]4[/] tracking {material.video.name}")
+    console.print(f"[bold]4[/] tracking {files.video.name}")
     options = TrackOptions(max_speed=45.0)
-    text = follow(
-        locator, material.video, out / "track.gpx", options, material.rate_hz, 1.0, material.truth, out / "track.png"
-    )
+    drawing = out / "track.png"
+    text = follow(locator, files.video, out / "track.gpx", options, material.rate_hz, 1.0, files.truth, drawing)
     console.print(text, highlight=False)
     console.print(
         f"   {time.monotonic() - started:.0f} s in all; maps of the results: {out}/fixes.png, {out}/track.png"
     )
-    _show_page(locator, material, index, page, console)
+    _show_page(locator, files.photos, index, page, console)
 
 
-def _show_page(locator: Locator, material: Material, index: Path, page: bool | None, console: Console) -> None:
+def _show_page(locator: Locator, photos: Path, index: Path, page: bool | None, console: Console) -> None:
     """Open the page, or say how."""
     if page is None:
         display = bool(os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")) or sys.platform == "darwin"
         page = display and sys.stdout.isatty()
     if not page:
-        console.print(f"[bold]5[/] the page: run `skypart serve {index} --examples {material.photos}`", highlight=False)
+        console.print(f"[bold]5[/] the page: run `skypart serve {index} --examples {photos}`", highlight=False)
         console.print(f"   and open http://127.0.0.1:{PORT}/", highlight=False)
         return
     from skypart.serve.index_service import IndexService
     from skypart.serve.options import ServeOptions
     from skypart.serve.server import run_server
 
-    run_server(IndexService(locator, material.photos), ServeOptions(port=PORT), open_browser=True)
+    run_server(IndexService(locator, photos), ServeOptions(port=PORT), open_browser=True)
 
 
 def fix_table(fixes: Sequence[Fix], photos: Sequence[LabelledPhoto]) -> Table:
@@ -110,15 +104,8 @@ def fix_table(fixes: Sequence[Fix], photos: Sequence[LabelledPhoto]) -> Table:
             table.add_row(str(number), fix.photo, "", "", "", "", f"{fix.confidence:.2f}", "no fix")
             continue
         error = ""
-        if photo.latitude is not None and photo.longitude is not None:
-            metres = float(
-                distance_m(
-                    latitude=fix.latitude,
-                    longitude=fix.longitude,
-                    to_latitude=photo.latitude,
-                    to_longitude=photo.longitude,
-                )
-            )
+        metres = photo.error_m(latitude=fix.latitude, longitude=fix.longitude)
+        if math.isfinite(metres):
             error = f"{metres:.0f} m" if metres <= fix.radius_m else f"[red]{metres:.0f} m[/]"
         found = (f"{fix.latitude:.5f}", f"{fix.longitude:.5f}", f"{fix.radius_m:.0f} m", error, f"{fix.confidence:.2f}")
         table.add_row(str(number), fix.photo, *found, "matched" if fix.refined else "")
@@ -133,7 +120,7 @@ def real_material(folder: Path, out: Path) -> Material:
         raise SkyPartError(f"{folder}: needs a GeoTIFF (*.tif), a video and a CSV of labelled photos")
     truth = out / "truth.csv"
     _write_truth(folder, truth)
-    return Material(maps, folder, videos[0], truth, ViewOptions((120.0, 200.0), 0.5), 0.25, 10)
+    return Material(Town(maps, folder, videos[0], truth), ViewOptions((120.0, 200.0), 0.5), 0.25, 10)
 
 
 def _write_truth(folder: Path, truth: Path) -> None:
@@ -142,8 +129,5 @@ def _write_truth(folder: Path, truth: Path) -> None:
     numbers = ["".join(c for c in photo.path.stem if c.isdigit()) for photo in photos]
     if not all(numbers):
         raise SkyPartError(f"{folder}: names of labelled frames must carry their number in the video")
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(["frame", "latitude", "longitude"])
-    writer.writerows([int(n), p.latitude, p.longitude] for n, p in zip(numbers, photos, strict=True))
-    write_text(truth, text.getvalue())
+    rows = [(int(n), p.latitude, p.longitude) for n, p in zip(numbers, photos, strict=True)]
+    write_text(truth, csv_text(["frame", "latitude", "longitude"], rows))

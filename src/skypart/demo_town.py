@@ -4,7 +4,7 @@ import csv
 import io
 import json
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -39,7 +39,7 @@ WEATHER = ("normal", "fog", "normal", "rain", "normal", "wind", "snow", "normal"
 
 @dataclass(frozen=True)
 class Town:
-    """Files of the demo."""
+    """Files of a demo. photos: a folder with labels. video: of a flight; truth: a CSV of it."""
 
     maps: tuple[Path, ...]
     photos: Path
@@ -85,13 +85,13 @@ def _fly(world: World, town: Town) -> None:
             Image.fromarray(photo).save(temporary, quality=92)
         longitude, latitude = world.lonlat(*pose.target)
         rows.append([name, f"{latitude:.8f}", f"{longitude:.8f}"])
-    write_text(town.photos / "labels.csv", _table(["file", "latitude", "longitude"], rows))
+    write_text(town.photos / "labels.csv", csv_text(["file", "latitude", "longitude"], rows))
     places = list(_path(VIDEO[1]))
     rows = []
     for second, (x, y, _) in enumerate(places):
         longitude, latitude = world.lonlat(x, y)
         rows.append([str(second), f"{latitude:.8f}", f"{longitude:.8f}"])
-    write_text(town.truth, _table(["time_s", "latitude", "longitude"], rows))
+    write_text(town.truth, csv_text(["time_s", "latitude", "longitude"], rows))
     frames = (
         corrupt(
             render_drone(world, Pose((x, y), 130.0, 65.0, heading, 52.0), VIDEO[0], look, rng, lighting),
@@ -128,7 +128,8 @@ def _write_video(path: Path, frames: Iterator[RgbImage]) -> None:
         writer.release()
 
 
-def _table(names: list[str], rows: list[list[str]]) -> str:
+def csv_text(names: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
+    """A CSV with a line of names."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(names)

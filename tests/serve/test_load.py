@@ -12,6 +12,7 @@ def test_many_clients_get_answers_or_are_told_when_to_come_back() -> None:
     server, url = start_server(arguments)
     try:
         before = memory_mb(url)
+        load(url, arguments.clients, 8.0, photos())  # else the allocator may not be warm yet on a busy machine
         log = load(url, arguments.clients, arguments.seconds, photos())
     finally:
         server.terminate()
@@ -19,9 +20,7 @@ def test_many_clients_get_answers_or_are_told_when_to_come_back() -> None:
     assert log.wrong == []
     assert log.answers["locate", 200] > 0 and log.answers["locate", 503] > 0
     assert {status for _, status in log.answers} == {200, 422, 503}
-    early, late = levels(log, arguments.seconds)
-    # 16 s on a busy machine may end before the allocator has what it needs for the largest photos: some 200 MB
-    assert is_flat(early, late) or late < before + 250, report(log, arguments, before)
+    assert is_flat(*levels(log, arguments.seconds)), report(log, arguments, before)
 
 
 def test_memory_that_grows_is_not_flat() -> None:

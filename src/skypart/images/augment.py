@@ -39,14 +39,12 @@ class Augmentation:
     mirror: float = 0.0
     quarter_turns: bool = False
 
-    def orient(
-        self, image: RgbImage, satellite: bool, shared: np.random.Generator, own: np.random.Generator
-    ) -> RgbImage:
-        """The image mirrored by chance, drawn from what its place's images share, and a tile turned by quarters."""
-        if self.mirror and shared.uniform() < self.mirror:
+    def orient(self, image: RgbImage, satellite: bool, shared: int, own: int) -> RgbImage:
+        """The image mirrored by chance, and a tile turned by quarters; seeds: `shared` by its place's images, `own`."""
+        if self.mirror and np.random.default_rng([shared, 0x3C]).uniform() < self.mirror:
             image = image[:, ::-1]
         if self.quarter_turns and satellite:
-            image = np.rot90(image, int(own.integers(4)))
+            image = np.rot90(image, int(np.random.default_rng([own, 0x71]).integers(4)))
         return np.ascontiguousarray(image)
 
     def __call__(self, image: RgbImage, preprocessing: Preprocessing, rng: np.random.Generator) -> RgbImage:

@@ -19,7 +19,6 @@ from skypart.images.decode import list_photos
 from skypart.maps.index import Manifest
 from skypart.position.confidence import RIGHT_M, Calibration, fit
 from skypart.position.fix import Fix
-from skypart.position.geodesy import distance_m
 from skypart.position.labelled import LabelledPhoto, read_labelled
 from skypart.position.locate import Locator
 from skypart.position.photos import locate_photo
@@ -76,16 +75,7 @@ def locate_labelled(locator: Locator, photos: Sequence[LabelledPhoto], outside: 
             fix = locate_photo(locator, photo.path)
             if not fix.evidence:
                 continue
-            error = math.inf
-            if photo.latitude is not None and photo.longitude is not None:
-                error = float(
-                    distance_m(
-                        latitude=photo.latitude,
-                        longitude=photo.longitude,
-                        to_latitude=fix.evidence["latitude"],
-                        to_longitude=fix.evidence["longitude"],
-                    )
-                )
+            error = photo.error_m(latitude=fix.evidence["latitude"], longitude=fix.evidence["longitude"])
             outcomes.append(Outcome(fix, error))
     return outcomes
 

@@ -2,6 +2,7 @@
 
 import csv
 import glob
+import math
 import re
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,6 +10,7 @@ from pathlib import Path
 from pyproj import Transformer
 
 from skypart.errors import SkyPartError
+from skypart.position.geodesy import distance_m
 
 NAMES = ("positions.csv", "frames.csv", "labels.csv", "poses.csv")
 FILE = ("file", "path", "photo", "image", "name")
@@ -23,6 +25,15 @@ class LabelledPhoto:
     path: Path
     latitude: float | None
     longitude: float | None
+
+    def error_m(self, *, latitude: float, longitude: float) -> float:
+        """Metres from the truth to a position in degrees; infinite for a photo from outside the map."""
+        if self.latitude is None or self.longitude is None:
+            return math.inf
+        away = distance_m(
+            latitude=self.latitude, longitude=self.longitude, to_latitude=latitude, to_longitude=longitude
+        )
+        return float(away)
 
 
 def read_labelled(where: Path) -> list[LabelledPhoto]:

@@ -87,9 +87,8 @@ class TokenReader:
         return position
 
 
-def match(photo: Tokens, view: Tokens) -> tuple[Points, Points]:
-    """Centres (m, 2) of mutually nearest patches in photo and view."""
-    similar = photo.patches @ view.patches.T
+def match(photo: Tokens, view: Tokens, similar: NDArray[np.float32]) -> tuple[Points, Points]:
+    """Centres (m, 2) of mutually nearest patches in photo and view; similar: cosines of all pairs (n, n)."""
     there, back = similar.argmax(axis=1), similar.argmax(axis=0)
     mutual = back[there] == np.arange(len(there))
     return photo.centres[mutual], view.centres[there[mutual]]
@@ -132,22 +131,22 @@ def plausible(matrix: NDArray[np.float64]) -> bool:
     return bool(turns.min() > 0 and sized and np.all(np.abs(centre - 0.5) < 0.6))
 
 
-def aligned(photo: Tokens, view: Tokens, matrix: NDArray[np.float64]) -> float:
+def aligned(photo: Tokens, view: Tokens, similar: NDArray[np.float32], matrix: NDArray[np.float64]) -> float:
     """How much more alike the photo's patches are to the view's that a homography lays them on than to any others, in
-    standard deviations of all pairs; less where much of the photo falls outside the view."""
+    standard deviations of all pairs; less where much of the photo falls outside the view. similar: as for `match`."""
     apart = np.linalg.norm(apply(matrix, photo.centres)[:, None] - view.centres[None], axis=-1)
     nearest = apart.argmin(axis=1)
     inside = np.flatnonzero(apart.min(axis=1) < 1 / np.sqrt(len(view.centres)))
     if not len(inside):
         return 0.0
-    similar = photo.patches @ view.patches.T
     gain = float(similar[inside, nearest[inside]].mean() - similar.mean()) / max(float(similar.std()), 1e-6)
     return gain * float(np.sqrt(len(inside) / len(photo.centres)))
 
 
 def refine(photo: Tokens, view: Tokens, footprint: Footprint, patch_share: float) -> Refinement | None:
     """The middle of the photo on the ground, if its patches fit the view's; patch_share: of a patch in the picture."""
-    here, there = match(photo, view)
+    similar = photo.patches @ view.patches.T
+    here, there = match(photo, view, similar)
     found = homography(here, there, patch_share)
     if found is None or not plausible(found[0]):
         return None
@@ -167,5 +166,5 @@ def refine(photo: Tokens, view: Tokens, footprint: Footprint, patch_share: float
         ground_m=float(np.linalg.norm(right - left) / 0.2 * footprint.metres),
         inliers=inliers,
         share=inliers / max(len(here), 1),
-        alignment=aligned(photo, view, matrix),
+        alignment=aligned(photo, view, similar, matrix),
     )

@@ -81,8 +81,7 @@ class TrainingImages(Dataset[tuple[Tensor, int]]):
         Weather falls on the turned and cropped picture, at its own resolution: pixels that are cut off cost nothing.
         """
         record = self.records[draw.record]
-        own, shared = np.random.default_rng([draw.seed, 0x71]), np.random.default_rng([draw.shared, 0x3C])
-        image = self.augmentation.orient(read_rgb(record.path), record.view == "satellite", shared, own)
+        image = self.augmentation.orient(read_rgb(record.path), record.view == "satellite", draw.shared, draw.seed)
         rng = np.random.default_rng(draw.seed)
         image = self.augmentation.frame(image, rng)
         found = self.weather_of(draw)
