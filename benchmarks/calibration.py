@@ -23,7 +23,8 @@ from PIL import Image
 from skypart.atomic import atomic_path, write_text
 from skypart.images.weather import CONDITIONS, corrupt
 from skypart.maps.build import build_index
-from skypart.maps.index import MapIndex, ViewOptions
+from skypart.maps.cut import ViewOptions
+from skypart.maps.index import MapIndex
 from skypart.model.embedder import load
 from skypart.position.calibrate import cross_validate, draw, fit_outcomes, locate_labelled, quality
 from skypart.position.confidence import RIGHT_M

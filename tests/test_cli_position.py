@@ -13,7 +13,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from skypart.maps.index import Manifest, MapIndex
+from skypart.maps.index import MapIndex
+from skypart.maps.manifest import Manifest
 from skypart.model import embedder
 from skypart.position import photos
 from skypart.position.fix import Fix, Hints, Prior
@@ -329,3 +330,45 @@ def test_a_flight_that_cannot_be_followed_ends_in_one_line(
     code, out, err = run("track", town, "flight", *words)
     assert (code, out) == (2, "") and err.startswith("skypart: ") and len(err.splitlines()) == 1 and told in err
     assert [path.name for path in tmp_path.iterdir()] == ["flight"]
+
+
+def two_maps(folder: Path) -> Path:
+    """An index of the maps east and west."""
+    maps = [write_quilt(folder / "east.tif"), write_quilt(folder / "west.tif", seed=2)]
+    return make_index(folder / "both.skyindex", maps).folder
+
+
+def test_maps_lists_what_an_index_holds(tmp_path: Path, run: Run) -> None:
+    index = two_maps(tmp_path)
+    (tmp_path / "west.tif").unlink()
+    code, text, _ = run("maps", index, "--verify")
+    assert code == 0
+    rows = {line.split()[1]: line for line in text.splitlines() if "│" in line}
+    assert "there" in rows["east"] and "missing" in rows["west"]
+    assert "every file is as it was written" in text
+
+
+def test_maps_takes_a_map_out(tmp_path: Path, run: Run) -> None:
+    index = two_maps(tmp_path)
+    views = {entry.name: entry.views for entry in Manifest.read(index).maps}
+    code, text, _ = run("maps", index, "--remove", "west")
+    assert code == 0 and f"removed west: {views['west']} views" in text
+    assert [entry.name for entry in Manifest.read(index).maps] == ["east"]
+    assert MapIndex(index).store.stats().views == views["east"]
+    code, _, error = run("maps", index, "--remove", "east")
+    assert code == 2 and "only map" in error
+    assert MapIndex(index).store.stats().views == views["east"]
+
+
+def test_maps_names_what_is_wrong(tmp_path: Path, run: Run) -> None:
+    index = two_maps(tmp_path)
+    code, _, error = run("maps", index, "--remove", "north")
+    assert code == 2 and "holds no map north; it has east, west" in error
+    code, _, error = run("maps", tmp_path / "none", "--remove", "x")
+    assert code == 2 and "no map index" in error and not (tmp_path / "none").exists()
+    vectors = max((index / "store").iterdir(), key=lambda file: file.stat().st_size)
+    content = bytearray(vectors.read_bytes())
+    content[100] ^= 1
+    vectors.write_bytes(content)
+    code, _, error = run("maps", index, "--verify")
+    assert code == 2 and vectors.name in error

@@ -235,7 +235,7 @@ def index(
 ) -> None:
     """Cut maps into views, embed them, and keep them as an index; stopped work goes on where it was."""
     from skypart.maps.build import build_index
-    from skypart.maps.index import view_options
+    from skypart.maps.cut import view_options
     from skypart.model.embedder import load
 
     options = view_options(sizes, overlap, rotations)
@@ -244,6 +244,28 @@ def index(
         typer.echo(f"indexed {name}: {views} views")
     if not added:
         typer.echo(f"{output} holds these maps already")
+
+
+@app.command()
+def maps(
+    index: Annotated[Path, typer.Argument(help="An index made by `skypart index`.")],
+    verify: Annotated[bool, typer.Option("--verify", help="Compare every file of its store with its SHA-256.")] = False,
+    remove: Annotated[str, typer.Option(metavar="NAME", help="Take this map out.")] = "",
+) -> None:
+    """List the maps of an index, check its files, or take a map out of it."""
+    from rich.console import Console
+
+    from skypart.maps.index import MapIndex
+    from skypart.maps.upkeep import maps_table, remove_map
+
+    if remove:
+        typer.echo(f"removed {remove}: {remove_map(index, remove)} views")
+    opened = MapIndex(index)
+    if verify:
+        opened.store.verify()
+    Console().print(maps_table(opened))
+    if verify:
+        typer.echo("every file is as it was written")
 
 
 @app.command()

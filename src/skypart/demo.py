@@ -18,7 +18,8 @@ from skypart.errors import SkyPartError
 from skypart.evaluation.drawing import save_figure
 from skypart.images.decode import read_rgb
 from skypart.maps.build import build_index
-from skypart.maps.index import MapIndex, ViewOptions
+from skypart.maps.cut import ViewOptions
+from skypart.maps.index import MapIndex
 from skypart.maps.picture import map_picture
 from skypart.model.embedder import load
 from skypart.position.fix import Fix

@@ -12,8 +12,10 @@ import pytest
 from skypart.errors import SkyPartError
 from skypart.maps import build, sources
 from skypart.maps.build import build_index
-from skypart.maps.footprint import Bounds
-from skypart.maps.index import Manifest, MapIndex, ViewOptions, join_bounds, view_options
+from skypart.maps.cut import ViewOptions, view_options
+from skypart.maps.footprint import Bounds, join_bounds
+from skypart.maps.index import MapIndex
+from skypart.maps.manifest import Manifest
 from skypart.maps.picture import map_picture
 from skypart.maps.sources import open_maps
 from skypart.maps.store import approximate

@@ -14,7 +14,8 @@ from rasterio.transform import Affine
 from skypart.images.decode import RgbImage
 from skypart.images.preprocess import Preprocessing
 from skypart.maps.build import build_index
-from skypart.maps.index import MapIndex, ViewOptions
+from skypart.maps.cut import ViewOptions
+from skypart.maps.index import MapIndex
 from skypart.model.embedder import Embedder
 from skypart.position.confidence import Calibration
 from tests.maps.makers import write_raster

@@ -10,7 +10,8 @@ import pytest
 from PIL import Image
 
 from skypart.errors import SkyPartError
-from skypart.maps.index import Manifest, MapIndex
+from skypart.maps.index import MapIndex
+from skypart.maps.manifest import Manifest
 from skypart.position.calibrate import Outcome, cross_validate, draw, quality, run_calibration, store_calibration
 from skypart.position.confidence import Calibration
 from skypart.position.fix import Fix, Hints

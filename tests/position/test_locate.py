@@ -12,7 +12,8 @@ from rasterio.transform import Affine
 
 from skypart.errors import SkyPartError
 from skypart.images.decode import RgbImage
-from skypart.maps.index import MapIndex, ViewOptions
+from skypart.maps.cut import ViewOptions
+from skypart.maps.index import MapIndex
 from skypart.position.confidence import Calibration
 from skypart.position.fix import Fix, Hints, Prior
 from skypart.position.geodesy import distance_m

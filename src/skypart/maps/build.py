@@ -12,8 +12,9 @@ from rich.progress import Progress, TaskID
 
 from skypart.atomic import atomic_path
 from skypart.errors import SkyPartError
+from skypart.maps.cut import ViewOptions
 from skypart.maps.footprint import Footprint
-from skypart.maps.index import MANIFEST, Manifest, MapEntry, ViewOptions, stored_name
+from skypart.maps.manifest import MANIFEST, Manifest, MapEntry, stored_name
 from skypart.maps.map_source import MapSource
 from skypart.maps.sources import is_remote, open_maps
 from skypart.maps.store import EmbeddedStore, ViewBatch, approximate

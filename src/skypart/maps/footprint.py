@@ -1,5 +1,6 @@
-"""The square of ground that a view shows."""
+"""The square of ground that a view shows, and boxes around several."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 
@@ -30,3 +31,22 @@ class Bounds:
     def degrees_wide(self) -> float:
         """Degrees of longitude from west to east, 0..360."""
         return (self.east - self.west) % 360.0 or (360.0 if self.east > self.west else 0.0)
+
+
+def join_bounds(boxes: Sequence[Bounds]) -> Bounds:
+    """The smallest box around boxes; over the antimeridian where that is shorter."""
+    south, north = min(box.south for box in boxes), max(box.north for box in boxes)
+
+    def width(west: float) -> float:
+        """Degrees from `west` eastwards to the end of the last box."""
+        return max((box.west - west) % 360 + box.degrees_wide for box in boxes)
+
+    west = min((box.west for box in boxes), key=width)
+    if width(west) >= 360:
+        return Bounds(south=south, west=-180.0, north=north, east=180.0)
+    return Bounds(south=south, west=west, north=north, east=_wrap(west + width(west)))
+
+
+def _wrap(longitude: float) -> float:
+    """Degrees into -180..180."""
+    return longitude if -180 <= longitude <= 180 else (longitude + 180) % 360 - 180

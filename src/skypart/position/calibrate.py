@@ -16,7 +16,7 @@ from skypart.atomic import write_text
 from skypart.errors import SkyPartError
 from skypart.evaluation.drawing import check_picture, save_figure
 from skypart.images.decode import list_photos
-from skypart.maps.index import Manifest
+from skypart.maps.manifest import Manifest
 from skypart.position.confidence import RIGHT_M, Calibration, fit
 from skypart.position.fix import Fix
 from skypart.position.labelled import LabelledPhoto, read_labelled
