@@ -2,18 +2,20 @@
 
     python benchmarks/branches.py MODEL --size 224 runs/default-model/test/real ...
 
-A world is a folder made by `skypart world make --like free`. Prints D->S / S->D in per cent: every drone picture
-against one tile a place, every tile against all drone pictures.
+Prints D->S / S->D in per cent, as benchmarks/default_model.py measures them.
 """
 
 import argparse
+import sys
 from pathlib import Path
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from skypart.evaluation.metrics import retrieval_metrics
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+from benchmarks.default_model import both_ways, views_of
+
 from skypart.model.embedder import Embedder, load
 
 BRANCHES = ("embedding", "part", "cls", "graph")
@@ -33,15 +35,12 @@ def main() -> None:
     arguments = parser.parse_args()
     embedder = load(arguments.model, size=arguments.size)
     for world in arguments.worlds:
-        places = sorted(path.name for path in (world / "drone").iterdir())
-        drones = [(place, path) for place in places for path in sorted((world / "drone" / place).iterdir())]
-        tiles = branches(embedder, [world / "satellite" / place / "0.jpg" for place in places])
-        views = branches(embedder, [path for _, path in drones])
-        labels, gallery = np.array([place for place, _ in drones]), np.array(places)
+        files, drones = views_of(world)
+        tiles, views = branches(embedder, files), branches(embedder, [path for _, path in drones])
+        labels, places = np.array([place for place, _ in drones]), np.array([path.parent.name for path in files])
         for name in BRANCHES:
-            there = retrieval_metrics(views[name], labels, tiles[name], gallery)["R@1"]
-            back = retrieval_metrics(tiles[name], gallery, views[name], labels)["R@1"]
-            print(f"{world.name} {embedder.size} px {name}: {there:.1f} / {back:.1f}")
+            found = both_ways(views[name], labels, tiles[name], places)
+            print(f"{world.name} {embedder.size} px {name}: {found['D2S']:.1f} / {found['S2D']:.1f}")
 
 
 if __name__ == "__main__":

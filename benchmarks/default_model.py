@@ -107,8 +107,8 @@ def views_of(world: Path) -> tuple[list[Path], list[tuple[str, Path]]]:
 
 
 def retrieval(embed: Embed, world: Path, conditions: Sequence[str] = ("normal",)) -> dict[str, dict[str, Any]]:
-    """R@1 of both directions by readout and condition: every drone picture against one tile a place, every tile
-    against all drone pictures."""
+    """R@1 of both directions by readout and condition, one tile a place; with several conditions one drone picture
+    a place."""
     files, drones = views_of(world)
     tiles, places = embed([read_rgb(path) for path in files]), np.array([path.parent.name for path in files])
     if len(conditions) > 1:
@@ -118,10 +118,16 @@ def retrieval(embed: Embed, world: Path, conditions: Sequence[str] = ("normal",)
     for condition in track(conditions, world.name):
         pictures = [corrupt(read_rgb(path), condition, "paper", 0, f"{place}/{path.name}") for place, path in drones]
         for name, queries in embed(pictures).items():
-            there = retrieval_metrics(queries, labels, tiles[name], places)["R@1"]
-            back = retrieval_metrics(tiles[name], places, queries, labels)["R@1"]
-            found[name][condition] = {"D2S": there, "S2D": back}
+            found[name][condition] = both_ways(queries, labels, tiles[name], places)
     return found
+
+
+def both_ways(
+    drones: NDArray[np.float32], labels: NDArray[np.str_], tiles: NDArray[np.float32], places: NDArray[np.str_]
+) -> dict[str, float]:
+    """R@1 in per cent: every drone picture against all tiles, every tile against all drone pictures."""
+    there, back = retrieval_metrics(drones, labels, tiles, places), retrieval_metrics(tiles, places, drones, labels)
+    return {"D2S": there["R@1"], "S2D": back["R@1"]}
 
 
 def dates(embed: Embed, shared: Path) -> dict[str, dict[str, float]]:
