@@ -14,10 +14,13 @@ from skypart.errors import SkyPartError
 from skypart.images.decode import RgbImage
 from skypart.maps.cut import ViewOptions
 from skypart.maps.index import MapIndex
+from skypart.position.camera import ground_width
+from skypart.position.closer import LocateOptions
 from skypart.position.confidence import Calibration
 from skypart.position.fix import Fix, Hints, Prior
 from skypart.position.geodesy import distance_m
-from skypart.position.locate import LocateOptions, Locator, ground_width, unusable
+from skypart.position.locate import Locator
+from skypart.position.usable import unusable
 from tests.maps.makers import write_raster
 from tests.position.stand_in import EDGE, NORTH, SURE, ColourEmbedder, Shot, make_index, quilt, write_quilt
 

@@ -10,9 +10,10 @@ from skypart.images.decode import list_photos, read_rgb
 from skypart.images.exif import read_camera_facts
 from skypart.maps.index import MapIndex
 from skypart.model.embedder import load
+from skypart.position.closer import LocateOptions
 from skypart.position.fix import Fix, Hints, Prior
 from skypart.position.hints import hints_of, join_hints
-from skypart.position.locate import LocateOptions, Locator
+from skypart.position.locate import Locator
 from skypart.progress import console, track
 
 NO_FIX = 3
