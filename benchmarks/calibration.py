@@ -95,7 +95,7 @@ def main() -> None:
                 write_geotiff(rasters[-1], render_map(world, look), world)
         photos += photograph(arguments.work, name, world, inside, arguments.photos)
     embedder = load(arguments.model)
-    index = arguments.work / "maps.skyindex"
+    index = arguments.work / f"{embedder.digest[:12]}.skyindex"
     build_index(
         [str(path) for path in rasters], index, embedder, arguments.model, ViewOptions((110.0, 170.0, 250.0), 0.45)
     )

@@ -86,8 +86,9 @@ def _manifest(folder: Path, embedder: Embedder, model_name: str, options: ViewOp
         return manifest
     if begun.model["digest"] != embedder.digest:
         raise SkyPartError(
-            f"{folder}: was made with the model {begun.model['name']} at {begun.model['size']} pixels, which is "
-            f"another than {model_name} at {embedder.size}; pass that model and size, or choose a new folder"
+            f"{folder}: was made with the model {begun.model['name']} ({begun.model['digest'][:12]}) at "
+            f"{begun.model['size']} pixels, not with {model_name} ({embedder.digest[:12]}) at {embedder.size}; pass "
+            "that model and size, or choose a new folder (the default model may change with a new version of SkyPart)"
         )
     if chosen != begun.options:
         raise SkyPartError(
