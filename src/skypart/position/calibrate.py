@@ -17,7 +17,7 @@ from skypart.errors import SkyPartError
 from skypart.evaluation.drawing import check_picture, save_figure
 from skypart.images.decode import list_photos
 from skypart.maps.manifest import Manifest
-from skypart.position.confidence import RIGHT_M, Calibration, fit
+from skypart.position.confidence import MOST_WRONG, RIGHT_M, Calibration, fit
 from skypart.position.fix import Fix
 from skypart.position.labelled import LabelledPhoto, read_labelled
 from skypart.position.locate import Locator
@@ -80,19 +80,21 @@ def locate_labelled(locator: Locator, photos: Sequence[LabelledPhoto], outside: 
     return outcomes
 
 
-def fit_outcomes(outcomes: Sequence[Outcome], source: str) -> Calibration:
+def fit_outcomes(outcomes: Sequence[Outcome], source: str, most_wrong: float = MOST_WRONG) -> Calibration:
     """A calibration from located photos."""
-    return fit([o.fix.evidence for o in outcomes], [o.error_m for o in outcomes], source)
+    return fit([o.fix.evidence for o in outcomes], [o.error_m for o in outcomes], source, most_wrong)
 
 
-def cross_validate(outcomes: Sequence[Outcome], folds: int = 5) -> tuple[Floats, Floats]:
+def cross_validate(
+    outcomes: Sequence[Outcome], folds: int = 5, most_wrong: float = MOST_WRONG
+) -> tuple[Floats, Floats]:
     """Confidence and radius (infinite: no fix) of each photo by a calibration fitted without its fold."""
     order = np.random.default_rng(0).permutation(len(outcomes))
     confidence, radius = np.zeros(len(outcomes)), np.full(len(outcomes), math.inf)
     for fold in range(folds):
         mine = set(order[fold::folds].tolist())
         try:
-            calibration = fit_outcomes([o for i, o in enumerate(outcomes) if i not in mine], "fold")
+            calibration = fit_outcomes([o for i, o in enumerate(outcomes) if i not in mine], "fold", most_wrong)
         except SkyPartError as error:
             raise SkyPartError(f"too few photos to check the calibration by {folds} folds: {error}") from error
         for index in mine:

@@ -16,6 +16,8 @@ from skypart.errors import SkyPartError
 
 RIGHT_M = 50.0
 """A fix is called right if it lies within this distance of the truth."""
+MOST_WRONG = 0.03
+"""Share of accepted photos that may be wrong when a threshold is chosen."""
 FEATURES = ("similarity", "agreement", "inliers", "inlier_share", "alignment")
 Floats = NDArray[np.float64]
 
@@ -96,7 +98,7 @@ def features(evidence: Sequence[Mapping[str, float]]) -> Floats:
 
 
 def fit(
-    evidence: Sequence[Mapping[str, float]], errors_m: Sequence[float], source: str, most_wrong: float = 0.03
+    evidence: Sequence[Mapping[str, float]], errors_m: Sequence[float], source: str, most_wrong: float = MOST_WRONG
 ) -> Calibration:
     """A calibration from located photos: their evidence, and their errors in metres (infinite outside the map).
 
