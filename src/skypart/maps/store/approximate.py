@@ -32,7 +32,7 @@ _NEIGHBOURS = 10
 _SAMPLE = 512
 _LIKENESS = 0.6
 """Cosine between a stored view and the query made of it: as little as a photo of the place may resemble it."""
-_WIDTHS = (50, 100, 200, 400, 800)
+_WIDTHS = (50, 100, 200, 400, 800, 1600, 3200)
 _RESCORED_COST = 50
 """Scoring a view exactly takes as long as looking at this many codes."""
 _BLOCK = 16_384
