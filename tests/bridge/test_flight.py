@@ -1,5 +1,6 @@
 """`run_track` from a folder of photos to files, scores and a picture."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -8,6 +9,7 @@ from PIL import Image
 
 from skypart.bridge.flight import MapPicture, run_track
 from skypart.errors import SkyPartError
+from skypart.images.decode import RgbImage
 from skypart.maps.footprint import Bounds
 from skypart.position.fix import Fix, Prior
 from skypart.position.frame import Frame
@@ -98,3 +100,19 @@ def test_a_wrong_truth_or_picture_is_told_before_any_work(photos: Path, tmp_path
     with pytest.raises(SkyPartError, match="needs the map"):
         run_track(photos, tmp_path / "a.csv", locate, picture=tmp_path / "a.png")
     assert locate.calls == 0 and not (tmp_path / "a.csv").exists()
+
+
+def test_the_picture_is_drawn_from_a_closer_one_of_its_part(photos: Path, tmp_path: Path) -> None:
+    asked: list[Bounds] = []
+
+    def closer(part: Bounds) -> RgbImage:
+        asked.append(part)
+        return np.full((40, 40, 3), (0, 0, 255), dtype=np.uint8)
+
+    behind = replace(background(), closer=closer)
+    run_track(photos, tmp_path / "track.gpx", Locator(), picture=tmp_path / "track.png", background=behind)
+    [part] = asked
+    whole = behind.bounds
+    assert whole.south <= part.south < part.north <= whole.north and whole.west <= part.west < part.east <= whole.east
+    blue = np.asarray(Image.open(tmp_path / "track.png").convert("RGB")).astype(int) - (64, 64, 255)
+    assert (np.abs(blue).max(axis=-1) < 3).mean() > 0.2

@@ -1,5 +1,6 @@
 """`skypart track`: from a video or a folder of photos to a written track, its score and its picture."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -20,10 +21,14 @@ from skypart.position.truth import Truth, read_truth
 
 @dataclass(frozen=True)
 class MapPicture:
-    """A picture of the map (h, w, 3), north up, rows and columns even in degrees over its bounds."""
+    """A picture of the map (h, w, 3), north up, rows and columns even in degrees over its bounds.
+
+    closer: such a picture of a part of it, sharper.
+    """
 
     pixels: RgbImage
     bounds: Bounds
+    closer: Callable[[Bounds], RgbImage | None] | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,6 +81,7 @@ def run_track(
         scores = {"raw fixes": score_track(raw_points(points), known), "track": score_track(points, known)}
     if picture is not None and background is not None:
         title = f"{source.name}: {len(points)} photos"
-        save_figure(draw_track(background.pixels, background.bounds, points, known, title), picture)
+        drawn = draw_track(background.pixels, background.bounds, points, known, title, background.closer)
+        save_figure(drawn, picture)
         written.append(picture)
     return Flight(points=points, skipped=frames.skipped, written=written, scores=scores)

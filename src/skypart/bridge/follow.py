@@ -29,7 +29,7 @@ def follow(
     box = index.bounds
     options = replace(options, area_km2=max(area_km2(locator), 0.01))
     pixels = map_picture(index) if picture is not None else None
-    background = MapPicture(pixels, box) if pixels is not None else None
+    background = MapPicture(pixels, box, lambda part: map_picture(index, box=part)) if pixels is not None else None
 
     def locate(photo: Frame, prior: Prior | None) -> Fix:
         return locator.locate(photo.image, name=photo.name, prior=prior, hints=photo.hints)

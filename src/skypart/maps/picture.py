@@ -9,20 +9,20 @@ from skypart.maps.index import MapIndex
 from skypart.maps.local_frame import Degrees
 
 
-def map_picture(index: MapIndex, edge: int = 1200) -> RgbImage | None:
-    """The maps within `index.bounds`, north up, rows and columns even in degrees, `edge` pixels on the longer side.
+def map_picture(index: MapIndex, edge: int = 1200, box: Bounds | None = None) -> RgbImage | None:
+    """The maps within a box, north up, rows and columns even in degrees, `edge` pixels on the longer side.
 
-    Pixels without a map are white. None where no map can be read any more.
+    box: of all maps if None. Pixels without a map are white. None where no map can be read any more.
     """
     sources = list(index.sources.values())
     if not sources:
         return None
-    box = index.bounds
-    height, width = _shape(box, edge)
+    area = index.bounds if box is None else box
+    height, width = _shape(area, edge)
 
     def locate(rows: NDArray[np.int64], columns: NDArray[np.int64]) -> Degrees:
-        latitude = box.north - (rows[:, None] + 0.5) / height * (box.north - box.south)
-        longitude = box.west + (columns[None, :] + 0.5) / width * box.degrees_wide
+        latitude = area.north - (rows[:, None] + 0.5) / height * (area.north - area.south)
+        longitude = area.west + (columns[None, :] + 0.5) / width * area.degrees_wide
         wide = np.broadcast_arrays(latitude, longitude)
         return Degrees(np.asarray(wide[0]), (np.asarray(wide[1]) + 180) % 360 - 180)
 

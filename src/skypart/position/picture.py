@@ -1,6 +1,6 @@
 """A flight on its map: raw fixes, the filtered path, and the truth where it is known."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import matplotlib as mpl
 import numpy as np
@@ -23,11 +23,17 @@ _HALO = [withStroke(linewidth=4, foreground="white")]
 
 
 def draw_track(
-    picture: RgbImage, bounds: Bounds, points: Sequence[TrackPoint], truth: Truth | None = None, title: str = ""
+    picture: RgbImage,
+    bounds: Bounds,
+    points: Sequence[TrackPoint],
+    truth: Truth | None = None,
+    title: str = "",
+    closer: Callable[[Bounds], RgbImage | None] | None = None,
 ) -> Figure:
     """Draw a flight over a map picture (h, w, 3), north up, rows and columns even in degrees over `bounds`.
 
     Shown is the part of the map that the path and the truth lie in; raw fixes outside it are counted in the legend.
+    closer: a sharper picture of a part of the map, where there is one.
     """
     frame = _middle(bounds)
     path, raw, used = _paths(points, frame)
@@ -35,10 +41,14 @@ def draw_track(
     with mpl.rc_context(STYLE):
         figure = Figure(figsize=(9, 8), layout="constrained")
         axes = figure.subplots()
+        box = _box([path[np.isfinite(path[:, 0])], known if known is not None else raw], bounds, frame)
         _draw_map(axes, picture, bounds, frame)
+        part = _part(box, bounds, frame)
+        sharp = closer(part) if closer is not None and part is not None else None
+        if sharp is not None and part is not None:
+            _draw_map(axes, sharp, part, frame)
         if known is not None:
             axes.plot(*known.T, color=_TRUTH, lw=1.8, ls=(0, (4, 2)), path_effects=_HALO, label="truth", zorder=3)
-        box = _box([path[np.isfinite(path[:, 0])], known if known is not None else raw], bounds, frame)
         inside = ((raw >= box[0]) & (raw <= box[1])).all(axis=1) if len(raw) else np.zeros(0, dtype=bool)
         note = f", {int((~inside).sum())} outside the picture" if len(raw) and not inside.all() else ""
         style = {"s": 26, "linewidths": 1.4, "zorder": 4}
@@ -112,6 +122,14 @@ def _box(groups: Sequence[FloatArray], bounds: Bounds, frame: LocalFrame) -> tup
     half = max(_LEAST_M, float((high - low).max()) * (0.5 + _MARGIN))
     centre = (low + high) / 2
     return centre - half, centre + half
+
+
+def _part(box: tuple[FloatArray, FloatArray], bounds: Bounds, frame: LocalFrame) -> Bounds | None:
+    """What a square in metres shows of `bounds`; None for nothing, and over the antimeridian."""
+    low, high = (frame.to_degrees(x=corner[0], y=corner[1]) for corner in box)
+    south, north = max(float(low.latitude), bounds.south), min(float(high.latitude), bounds.north)
+    west, east = max(float(low.longitude), bounds.west), min(float(high.longitude), bounds.east)
+    return Bounds(south=south, west=west, north=north, east=east) if south < north and west < east else None
 
 
 def _finish(axes: Axes, box: tuple[FloatArray, FloatArray], title: str) -> None:
