@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import datetime
 
 import numpy as np
@@ -55,6 +56,18 @@ def test_a_flight_from_end_to_end() -> None:
     assert np.nanmax(errors(points, truth)) < 60
     unsmoothed = track(Blank(seconds.tolist()), locate, TrackOptions(smooth=False), FRAME)
     assert np.nanmedian(errors(points, truth)) < np.nanmedian(errors(unsmoothed, truth))
+
+
+def test_the_maps_own_error_is_not_averaged_out() -> None:
+    seconds = np.arange(60.0)
+    truth = straight(seconds)
+    fixes = noisy_fixes(np.random.default_rng(1), truth, sigma=4.0)
+    shifted = [replace(fix, radius_m=math.hypot(fix.radius_m or 0.0, 12.0), map_error_m=12.0) for fix in fixes]
+    alone, with_error = (track(Blank(seconds.tolist()), Recorded(each), None, FRAME) for each in (fixes, shifted))
+    for before, after in zip(alone, with_error, strict=True):
+        assert before.radius_m is not None and after.radius_m is not None
+        assert after.radius_m == pytest.approx(math.hypot(before.radius_m, 12.0))
+        assert (after.latitude, after.longitude) == pytest.approx((before.latitude, before.longitude), abs=1e-9)
 
 
 def test_photos_before_the_first_fix_are_lost() -> None:

@@ -52,7 +52,8 @@ class Fix:
     """The answer for one photo.
 
     latitude, longitude: of the ground at the centre of the image, WGS 84 degrees; None without a fix.
-    radius_m: the true position lies within it with 95 % probability. confidence: probability, 0..1, that the true
+    radius_m: the true position lies within it with 95 % probability. map_error_m: what of it, as a leg of a right
+    triangle, is the map's own error and common to all photos of the map. confidence: probability, 0..1, that the true
     position lies within 50 m. reason: why there is no fix, empty with one. refined: whether patch tokens of photo and
     map were matched. calibrated: False where radius and confidence are the conservative default.
     heading_deg: compass direction that is up in the photo; ground_m: metres of ground across the photo; both None
@@ -64,6 +65,7 @@ class Fix:
     latitude: float | None = None
     longitude: float | None = None
     radius_m: float | None = None
+    map_error_m: float = 0.0
     confidence: float = 0.0
     reason: str = ""
     refined: bool = False

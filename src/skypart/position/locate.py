@@ -107,6 +107,7 @@ class Locator:
             latitude=latitude,
             longitude=longitude,
             radius_m=radius,
+            map_error_m=self.calibration.floor_m,
             refined=refined is not None,
             heading_deg=refined.heading_deg if refined else None,
             ground_m=refined.ground_m if refined else None,

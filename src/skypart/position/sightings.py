@@ -37,7 +37,8 @@ def sightings_of(fix: Fix | None, frame: LocalFrame, fresh: float, doubtful: boo
     places: list[tuple[float, float, float, float]] = []
     if fix.latitude is not None and fix.longitude is not None and fix.radius_m is not None:
         trust = max(trust, _LEAST_TRUST)
-        places.append((fix.latitude, fix.longitude, fix.radius_m / RADIUS_95, trust))
+        own = math.sqrt(max(fix.radius_m**2 - fix.map_error_m**2, 0.0))  # the map's error moves all places alike
+        places.append((fix.latitude, fix.longitude, own / RADIUS_95, trust))
     left = 1.0 - trust if places else trust
     places += [(peak.latitude, peak.longitude, peak.spread_m, left * min(peak.weight, 1.0)) for peak in fix.peaks]
     made: list[Sighting] = []

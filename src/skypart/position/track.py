@@ -1,8 +1,9 @@
 """Follow a flight: locate its photos one by one and filter their fixes into a track."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import closing
+from dataclasses import replace
 from typing import TypeAlias
 
 from skypart import progress
@@ -45,10 +46,19 @@ def track(
                 points.append(follower.step(photo.time_s, fix, searched))
     if not points:
         raise SkyPartError(f"none of the {frames.skipped} frames could be read; copy the video or photos again")
-    if follower is None or not options.smooth:
-        return points
-    first = len(points) - len(follower.steps)
-    return points[:first] + smoothed(points[first:], follower.steps, options, follower.frame)
+    if follower is not None and options.smooth:
+        first = len(points) - len(follower.steps)
+        points[first:] = smoothed(points[first:], follower.steps, options, follower.frame)
+    return with_map_error(points)
+
+
+def with_map_error(points: Sequence[TrackPoint]) -> list[TrackPoint]:
+    """Points whose radius holds the map's own error too, which no number of photos averages out."""
+    error = max((point.raw.map_error_m for point in points if point.raw is not None), default=0.0)
+    return [
+        point if point.radius_m is None else replace(point, radius_m=math.hypot(point.radius_m, error))
+        for point in points
+    ]
 
 
 def _around(fix: Fix, options: TrackOptions) -> TrackFilter | None:

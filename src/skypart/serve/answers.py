@@ -50,6 +50,7 @@ class FixAnswer(BaseModel):
     latitude: float | None = Field(description="Of the ground at the centre of the image; null without a fix.")
     longitude: float | None = Field(description="Of the ground at the centre of the image; null without a fix.")
     radius_m: float | None = Field(description="The true position lies within it with 95 % probability.")
+    map_error_m: float = Field(description="What of the radius is the map's own error, common to all its photos.")
     confidence: float = Field(description="Probability, 0 to 1, that the true position lies within 50 m.")
     reason: str = Field(description="Why there is no fix; empty with one.")
     refined: bool = Field(description="Whether patches of photo and map were matched.")
