@@ -174,7 +174,7 @@ def report(log: Log, arguments: argparse.Namespace, before: float) -> str:
         f"the last {late:.0f} MB; highest {max(mb for _, mb in log.memory):.0f} MB: "
         f"{'flat' if is_flat(early, late) else 'NOT FLAT'}.",
         "",
-        f"Made by `python benchmarks/serve_load.py` on {datetime.date.today().isoformat()}, {platform.machine()}, "
+        f"Made by `python {' '.join(sys.argv)}` on {datetime.date.today().isoformat()}, {platform.machine()}, "
         f"{os.cpu_count()} cores shared with the clients, load {os.getloadavg()[0]:.1f} at the end.",
         "",
     ]
