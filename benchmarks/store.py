@@ -52,9 +52,7 @@ def sq_index() -> Any:
 def build(views: int, folder: Path) -> tuple[EmbeddedStore, dict[str, Any], dict[str, float], Rows]:
     """Fill the store and FAISS indexes with the same views: (store, indexes, seconds of adding, some views)."""
     land, rng = make_land(DIMENSION), np.random.default_rng(1)
-    indexes: dict[str, Any] = {"FAISS SQfp16": sq_index()}
-    if views <= 100_000:
-        indexes["FAISS Flat float32"] = faiss.IndexFlatIP(DIMENSION)
+    indexes: dict[str, Any] = {"FAISS SQfp16": sq_index(), "FAISS Flat float32": faiss.IndexFlatIP(DIMENSION)}
     store = EmbeddedStore(folder)
     seconds = dict.fromkeys(["store", *indexes], 0.0)
     some = []
