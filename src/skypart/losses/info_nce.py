@@ -76,7 +76,8 @@ def _with_remembered(
     if remembered is None:
         return pairs, negative
     others = remembered.of_view(drones)
-    similarity = torch.cat([pairs.similarity, cosine_matrix(embedding[anchors], others.embedding)], dim=1)
+    further = cosine_matrix(embedding[anchors], others.embedding.to(pairs.similarity.dtype))
+    similarity = torch.cat([pairs.similarity, further], dim=1)
     elsewhere = location[anchors][:, None] != others.location[None, :]
     positive = torch.cat([pairs.positive, torch.zeros_like(elsewhere)], dim=1)
     return CrossViewPairs(similarity, positive), torch.cat([negative, elsewhere], dim=1)
