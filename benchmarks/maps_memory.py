@@ -18,6 +18,7 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+from typing import Any
 
 import cv2
 import numpy as np
@@ -94,6 +95,15 @@ def peak_mb() -> float:
     return int(next(line.split()[1] for line in status.splitlines() if line.startswith("VmHWM"))) / 1024
 
 
+def child(job: str, path: Path) -> dict[str, Any]:
+    """What a process of its own, on one core, prints about its job on the map."""
+    command = [sys.executable, __file__, job, str(path)]
+    environment = os.environ | {"OMP_NUM_THREADS": "1"}
+    done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, env=environment)
+    found: dict[str, Any] = json.loads(done.stdout)
+    return found
+
+
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--edge", type=int, default=40_000, help="pixels along each edge of the map")
@@ -108,19 +118,7 @@ def main() -> None:
         path = Path(scratch) / "large.tif"
         make_map(path, options.edge)
         megabytes = path.stat().st_size / 1e6
-        environment = os.environ | {"OMP_NUM_THREADS": "1"}
-        result, indexed = (
-            json.loads(
-                subprocess.run(
-                    [sys.executable, __file__, job, str(path)],
-                    check=True,
-                    stdout=subprocess.PIPE,
-                    text=True,
-                    env=environment,
-                ).stdout
-            )
-            for job in ("--read", "--index")
-        )
+        result, indexed = child("--read", path), child("--index", path)
     table = [
         f"| {size:g} m | {count:,} | {1e3 * cpu / count:.1f} | {1e3 * clock / count:.1f} |"
         for size, count, _, clock, cpu in result["rows"]

@@ -8,15 +8,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from rich.box import SIMPLE
 from rich.console import Console
-from rich.table import Table
+from rich.table import Column, Table
 
 from skypart.atomic import write_text
 from skypart.bridge.follow import follow
 from skypart.demo_town import Town, csv_text, make_town
 from skypart.errors import SkyPartError
 from skypart.evaluation.drawing import save_figure
-from skypart.images.decode import read_rgb
 from skypart.maps.build import build_index
 from skypart.maps.cut import ViewOptions
 from skypart.maps.index import MapIndex
@@ -26,6 +26,7 @@ from skypart.position.fix import Fix
 from skypart.position.fix_picture import draw_fixes
 from skypart.position.labelled import LabelledPhoto, read_labelled
 from skypart.position.locate import Locator
+from skypart.position.photos import locate_photo
 from skypart.position.track_options import TrackOptions
 from skypart.progress import track as progress
 
@@ -65,11 +66,10 @@ def run_demo(out: Path, real: Path | None = None, model: str = "default", page: 
     photos = read_labelled(files.photos)
     photos = photos[:: max(1, len(photos) // material.photo_count)]
     console.print(f"[bold]3[/] locating {len(photos)} photos")
-    fixes = [locator.locate(read_rgb(photo.path), name=photo.path.name) for photo in progress(photos, "locating")]
+    fixes = [locate_photo(locator, photo.path) for photo in progress(photos, "locating")]
     console.print(fix_table(fixes, photos))
-    picture = map_picture(locator.index)
-    if picture is not None:
-        save_figure(draw_fixes(picture, locator.index.bounds, fixes, photos), out / "fixes.png")
+    drawn = draw_fixes(map_picture(locator.index), locator.index.bounds, fixes, photos)
+    save_figure(drawn, out / "fixes.png")
     console.print(f"[bold]4[/] tracking {files.video.name}")
     options = TrackOptions(max_speed=45.0)
     drawing = out / "track.png"
@@ -99,17 +99,18 @@ def _show_page(locator: Locator, photos: Path, index: Path, page: bool | None, c
 
 def fix_table(fixes: Sequence[Fix], photos: Sequence[LabelledPhoto]) -> Table:
     """A row a photo: where it was found, how sure, and how far from the truth."""
-    table = Table("", "photo", "latitude", "longitude", "95 % within", "error", "trust", "")
+    name = Column("photo", no_wrap=True)
+    table = Table("", name, "latitude", "longitude", "95 %", "error", "trust", "", padding=(0, 1, 0, 0), box=SIMPLE)
     for number, (fix, photo) in enumerate(zip(fixes, photos, strict=True), start=1):
         if fix.latitude is None or fix.longitude is None or fix.radius_m is None:
-            table.add_row(str(number), fix.photo, "", "", "", "", f"{fix.confidence:.2f}", "no fix")
+            table.add_row(str(number), photo.path.name, "", "", "", "", f"{fix.confidence:.2f}", "no fix")
             continue
         error = ""
         metres = photo.error_m(latitude=fix.latitude, longitude=fix.longitude)
         if math.isfinite(metres):
             error = f"{metres:.0f} m" if metres <= fix.radius_m else f"[red]{metres:.0f} m[/]"
         found = (f"{fix.latitude:.5f}", f"{fix.longitude:.5f}", f"{fix.radius_m:.0f} m", error, f"{fix.confidence:.2f}")
-        table.add_row(str(number), fix.photo, *found, "matched" if fix.refined else "")
+        table.add_row(str(number), photo.path.name, *found, "matched" if fix.refined else "")
     return table
 
 

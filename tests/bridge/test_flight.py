@@ -50,7 +50,8 @@ def background(path: Floats = PATH) -> MapPicture:
     (south, north), (west, east) = corners.latitude, corners.longitude
     rows, columns = np.mgrid[0:60, 0:80]
     pixels = np.stack([rows * 4, columns * 3, (rows + columns) % 2 * 200], axis=-1).astype(np.uint8)
-    return MapPicture(pixels, Bounds(south=float(south), west=float(west), north=float(north), east=float(east)))
+    box = Bounds(south=float(south), west=float(west), north=float(north), east=float(east))
+    return MapPicture(box, lambda part: pixels)
 
 
 def truth_table(path: Path) -> Path:
@@ -102,14 +103,14 @@ def test_a_wrong_truth_or_picture_is_told_before_any_work(photos: Path, tmp_path
     assert locate.calls == 0 and not (tmp_path / "a.csv").exists()
 
 
-def test_the_picture_is_drawn_from_a_closer_one_of_its_part(photos: Path, tmp_path: Path) -> None:
+def test_only_the_part_of_the_map_that_is_shown_is_drawn(photos: Path, tmp_path: Path) -> None:
     asked: list[Bounds] = []
 
-    def closer(part: Bounds) -> RgbImage:
+    def draw(part: Bounds) -> RgbImage:
         asked.append(part)
         return np.full((40, 40, 3), (0, 0, 255), dtype=np.uint8)
 
-    behind = replace(background(), closer=closer)
+    behind = replace(background(), draw=draw)
     run_track(photos, tmp_path / "track.gpx", Locator(), picture=tmp_path / "track.png", background=behind)
     [part] = asked
     whole = behind.bounds

@@ -1,17 +1,15 @@
 """`skypart track`: from a video or a folder of photos to a written track, its score and its picture."""
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 from skypart.bridge.formats import track_writer, write_track
 from skypart.errors import SkyPartError
 from skypart.evaluation.drawing import check_picture, save_figure
-from skypart.images.decode import RgbImage
 from skypart.maps.footprint import Bounds
 from skypart.maps.local_frame import LocalFrame
 from skypart.position.frames import open_frames
-from skypart.position.picture import draw_track
+from skypart.position.picture import DrawMap, draw_track
 from skypart.position.score import TrackScore, raw_points, score_track
 from skypart.position.track import Locate, track
 from skypart.position.track_options import TrackOptions
@@ -21,14 +19,10 @@ from skypart.position.truth import Truth, read_truth
 
 @dataclass(frozen=True)
 class MapPicture:
-    """A picture of the map (h, w, 3), north up, rows and columns even in degrees over its bounds.
+    """What a track is drawn on: a map, by its bounds and a picture of any part of them."""
 
-    closer: such a picture of a part of it, sharper.
-    """
-
-    pixels: RgbImage
     bounds: Bounds
-    closer: Callable[[Bounds], RgbImage | None] | None = None
+    draw: DrawMap
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,7 +75,6 @@ def run_track(
         scores = {"raw fixes": score_track(raw_points(points), known), "track": score_track(points, known)}
     if picture is not None and background is not None:
         title = f"{source.name}: {len(points)} photos"
-        drawn = draw_track(background.pixels, background.bounds, points, known, title, background.closer)
-        save_figure(drawn, picture)
+        save_figure(draw_track(background.draw, background.bounds, points, known, title), picture)
         written.append(picture)
     return Flight(points=points, skipped=frames.skipped, written=written, scores=scores)

@@ -26,10 +26,8 @@ def follow(
 ) -> str:
     """Follow a flight over the index's maps and write it; the text for the terminal."""
     index = locator.index
-    box = index.bounds
     options = replace(options, area_km2=max(area_km2(locator), 0.01))
-    pixels = map_picture(index) if picture is not None else None
-    background = MapPicture(pixels, box, lambda part: map_picture(index, box=part)) if pixels is not None else None
+    background = MapPicture(index.bounds, lambda part: map_picture(index, box=part)) if index.sources else None
 
     def locate(photo: Frame, prior: Prior | None) -> Fix:
         return locator.locate(photo.image, name=photo.name, prior=prior, hints=photo.hints)

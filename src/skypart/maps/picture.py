@@ -9,14 +9,11 @@ from skypart.maps.index import MapIndex
 from skypart.maps.local_frame import Degrees
 
 
-def map_picture(index: MapIndex, edge: int = 1200, box: Bounds | None = None) -> RgbImage | None:
+def map_picture(index: MapIndex, edge: int = 1200, box: Bounds | None = None) -> RgbImage:
     """The maps within a box, north up, rows and columns even in degrees, `edge` pixels on the longer side.
 
-    box: of all maps if None. Pixels without a map are white. None where no map can be read any more.
+    box: of all maps if None. Pixels without a map are white; all of them where no map can be read any more.
     """
-    sources = list(index.sources.values())
-    if not sources:
-        return None
     area = index.bounds if box is None else box
     height, width = _shape(area, edge)
 
@@ -28,7 +25,7 @@ def map_picture(index: MapIndex, edge: int = 1200, box: Bounds | None = None) ->
 
     picture = np.full((height, width, 3), 255, dtype=np.uint8)
     missing = np.ones((height, width), dtype=bool)
-    for source in sources:
+    for source in index.sources.values():
         drawn = source.draw(locate, (height, width))
         new = drawn.valid & missing
         picture[new] = drawn.rgb[new]

@@ -1,6 +1,7 @@
 """A flight on its map: raw fixes, the filtered path, and the truth where it is known."""
 
 from collections.abc import Callable, Sequence
+from typing import TypeAlias
 
 import matplotlib as mpl
 import numpy as np
@@ -16,6 +17,9 @@ from skypart.maps.local_frame import FloatArray, LocalFrame, wrapped
 from skypart.position.track_point import TrackPoint
 from skypart.position.truth import Truth
 
+DrawMap: TypeAlias = Callable[[Bounds], RgbImage]
+"""A picture (h, w, 3) of a part of the map, north up, rows and columns even in degrees."""
+
 _MARGIN, _LEAST_M = 0.15, 150.0
 _CIRCLES = 12
 _TRUTH = "#1B1B1B"
@@ -23,17 +27,11 @@ _HALO = [withStroke(linewidth=4, foreground="white")]
 
 
 def draw_track(
-    picture: RgbImage,
-    bounds: Bounds,
-    points: Sequence[TrackPoint],
-    truth: Truth | None = None,
-    title: str = "",
-    closer: Callable[[Bounds], RgbImage | None] | None = None,
+    draw_map: DrawMap, bounds: Bounds, points: Sequence[TrackPoint], truth: Truth | None = None, title: str = ""
 ) -> Figure:
-    """Draw a flight over a map picture (h, w, 3), north up, rows and columns even in degrees over `bounds`.
+    """Draw a flight over a map that covers `bounds`.
 
     Shown is the part of the map that the path and the truth lie in; raw fixes outside it are counted in the legend.
-    closer: a sharper picture of a part of the map, where there is one.
     """
     frame = _middle(bounds)
     path, raw, used = _paths(points, frame)
@@ -42,11 +40,8 @@ def draw_track(
         figure = Figure(figsize=(9, 8), layout="constrained")
         axes = figure.subplots()
         box = _box([path[np.isfinite(path[:, 0])], known if known is not None else raw], bounds, frame)
-        _draw_map(axes, picture, bounds, frame)
         part = _part(box, bounds, frame)
-        sharp = closer(part) if closer is not None and part is not None else None
-        if sharp is not None and part is not None:
-            _draw_map(axes, sharp, part, frame)
+        _lay_map(axes, draw_map(part), part, frame)
         if known is not None:
             axes.plot(*known.T, color=_TRUTH, lw=1.8, ls=(0, (4, 2)), path_effects=_HALO, label="truth", zorder=3)
         inside = ((raw >= box[0]) & (raw <= box[1])).all(axis=1) if len(raw) else np.zeros(0, dtype=bool)
@@ -105,7 +100,7 @@ def _paths(
     return path, np.array(raw).reshape(-1, 2), np.array(used, dtype=bool)
 
 
-def _draw_map(axes: Axes, picture: RgbImage, bounds: Bounds, frame: LocalFrame) -> None:
+def _lay_map(axes: Axes, picture: RgbImage, bounds: Bounds, frame: LocalFrame) -> None:
     """The picture, paled, between the corners of its bounds; over a few kilometres degrees are even in metres."""
     corner = _metres(frame, np.array([bounds.south, bounds.north]), np.array([bounds.west, bounds.east]))
     pale = (picture * 0.75 + 64).astype(np.uint8)
@@ -124,12 +119,12 @@ def _box(groups: Sequence[FloatArray], bounds: Bounds, frame: LocalFrame) -> tup
     return centre - half, centre + half
 
 
-def _part(box: tuple[FloatArray, FloatArray], bounds: Bounds, frame: LocalFrame) -> Bounds | None:
-    """What a square in metres shows of `bounds`; None for nothing, and over the antimeridian."""
+def _part(box: tuple[FloatArray, FloatArray], bounds: Bounds, frame: LocalFrame) -> Bounds:
+    """What a square in metres shows of `bounds`; all of them if it shows nothing, and over the antimeridian."""
     low, high = (frame.to_degrees(x=corner[0], y=corner[1]) for corner in box)
     south, north = max(float(low.latitude), bounds.south), min(float(high.latitude), bounds.north)
     west, east = max(float(low.longitude), bounds.west), min(float(high.longitude), bounds.east)
-    return Bounds(south=south, west=west, north=north, east=east) if south < north and west < east else None
+    return Bounds(south=south, west=west, north=north, east=east) if south < north and west < east else bounds
 
 
 def _finish(axes: Axes, box: tuple[FloatArray, FloatArray], title: str) -> None:
