@@ -13,7 +13,6 @@ from skypart.losses.circle import circle_from_pairs, circle_loss
 from skypart.losses.diversity import diversity_loss
 from skypart.losses.info_nce import info_nce_loss
 from skypart.losses.masked_reconstruction import MaskedReconstructionLoss
-from skypart.losses.memory import Remembered
 from skypart.losses.pairs import cross_view_pairs
 from skypart.losses.patch_nce import patch_nce_loss
 from skypart.losses.proxy_anchor import proxy_anchor_loss
@@ -26,7 +25,6 @@ D, LOCATIONS, PATCHES, PARTS = 5, 6, 3, 4
 # Locations 0 to 2 have both views, one of them two satellites; 3 is seen by a drone only, 4 by a satellite only.
 LOCATION = torch.tensor([2, 0, 0, 1, 4, 1, 0, 3, 2, 2, 1])
 IS_DRONE = torch.tensor([1, 1, 0, 1, 0, 0, 1, 1, 0, 1, 0]).bool()
-SEEN = torch.tensor([1, 0, 0, 1, 1, 0, 0]).bool()  # views of the images of earlier batches
 NO_PAIR = {
     "only drones": (LOCATION, torch.ones_like(IS_DRONE)),
     "only satellites": (LOCATION, torch.zeros_like(IS_DRONE)),
@@ -101,14 +99,13 @@ def proxy_anchor() -> Case:
     return Case(on(LOCATION), plain, [x], [proxies], None, {"no image": (on(LOCATION[:0]), [x[:0]])})
 
 
-def info_nce(remembered: Remembered | None = None) -> Case:
+def info_nce() -> Case:
     def on(location: Tensor, is_drone: Tensor) -> Loss:
-        return lambda x, log_scale: info_nce_loss(x, location, is_drone, log_scale, remembered=remembered)
+        return lambda x, log_scale: info_nce_loss(x, location, is_drone, log_scale)
 
     x = normal(len(LOCATION), D)
-    plain: Loss = lambda x, scale: reference.info_nce(x, scale, LOCATION, IS_DRONE, 0.1, remembered)  # noqa: E731
-    idle = NO_PAIR | (NO_NEGATIVE if remembered is None else {})
-    empty = {name: (on(*views), [x[: len(views[0])]]) for name, views in idle.items()}
+    plain: Loss = lambda x, scale: reference.info_nce(x, scale, LOCATION, IS_DRONE, 0.1)  # noqa: E731
+    empty = {name: (on(*views), [x[: len(views[0])]]) for name, views in (NO_PAIR | NO_NEGATIVE).items()}
     log_scale = torch.tensor(-math.log(0.07), dtype=torch.float64)
     return Case(on(LOCATION, IS_DRONE), plain, [x], [log_scale], None, empty)
 
@@ -204,7 +201,6 @@ CASES: dict[str, Callable[[], Case]] = {
     "circle": circle,
     "proxy_anchor": proxy_anchor,
     "info_nce": info_nce,
-    "info_nce_memory": lambda: info_nce(Remembered(constant(7, D, seed=4), torch.tensor([2, 5, 0, 1, 5, 3, 4]), SEEN)),
     "patch_nce": patch_nce,
     "uapa": lambda: uapa("reverse"),
     "uapa_forward": lambda: uapa("forward"),

@@ -6,8 +6,6 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from skypart.losses.memory import Remembered
-
 
 def cosine(a: Tensor, b: Tensor) -> Tensor:
     return (a * b).sum() / ((a * a).sum() * (b * b).sum()).sqrt()
@@ -63,28 +61,16 @@ def proxy_anchor(embedding: Tensor, proxies: Tensor, location: Tensor, delta: fl
     return mean(pulls) + mean(pushes)
 
 
-def info_nce(
-    embedding: Tensor,
-    log_scale: Tensor,
-    location: Tensor,
-    is_drone: Tensor,
-    smoothing: float,
-    remembered: Remembered | None = None,
-) -> Tensor:
+def info_nce(embedding: Tensor, log_scale: Tensor, location: Tensor, is_drone: Tensor, smoothing: float) -> Tensor:
     directions = []
     for from_drone in (True, False):
         losses = []
         for i in range(len(location)):
             positives, negatives = split(location, is_drone, i)
-            against = [embedding[k] for k in negatives]
-            if remembered is not None:
-                for past, place, view in zip(*vars(remembered).values(), strict=True):
-                    if view != is_drone[i] and place != location[i]:
-                        against.append(past)
-            if bool(is_drone[i]) != from_drone or not against:
+            if bool(is_drone[i]) != from_drone or not negatives:
                 continue
             for j in positives:
-                log_p = log_softmax([log_scale.exp() * cosine(embedding[i], k) for k in [embedding[j], *against]])
+                log_p = log_softmax([log_scale.exp() * cosine(embedding[i], embedding[k]) for k in [j, *negatives]])
                 losses.append(-(1 - smoothing) * log_p[0] - smoothing * mean(log_p))
         directions.append(mean(losses))
     return mean(directions)

@@ -171,7 +171,6 @@ def _is_float(value: object) -> bool:
         ({"uapa_temperature": -1.0}, "uapa_temperature"),
         ({"altitude_scale": math.nan}, "altitude_scale"),
         ({"info_nce_smoothing": 1.0}, "info_nce_smoothing"),
-        ({"info_nce_memory": -1}, "info_nce_memory"),
         ({"uapa_direction": "sideways"}, "uapa_direction"),
         ({"proxy_anchor": False}, "uapa reads the proxies"),
         (dict.fromkeys(GROUPS, False), "all loss groups are off"),

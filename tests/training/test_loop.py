@@ -65,15 +65,14 @@ def train_until(run: Run, step: int, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_resume_is_exact_at_the_end_and_inside_of_an_epoch(
     sues: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, gone_after: int
 ) -> None:
-    small = small_recipe(sues, tmp_path)
-    run_recipe, loss = replace(small.run, checkpoint_every=2), replace(small.loss, info_nce_memory=30)
-    straight = small_run(sues, tmp_path / "a", run=replace(run_recipe, out=str(tmp_path / "a")), loss=loss)
+    run_recipe = replace(small_recipe(sues, tmp_path).run, checkpoint_every=2)
+    straight = small_run(sues, tmp_path / "a", run=replace(run_recipe, out=str(tmp_path / "a")))
     train(straight)
     broken = replace(run_recipe, out=str(tmp_path / "b"))
-    train_until(small_run(sues, tmp_path / "b", run=broken, loss=loss), gone_after, monkeypatch)
+    train_until(small_run(sues, tmp_path / "b", run=broken), gone_after, monkeypatch)
     stood = newest_checkpoint(tmp_path / "b" / "checkpoints")
     assert stood is not None and read_facts(stood)[0].step == {5: 5, 7: 6, 8: 8}[gone_after]
-    result = train(small_run(sues, tmp_path / "b", run=broken, loss=loss))
+    result = train(small_run(sues, tmp_path / "b", run=broken))
     assert result.finished and result.progress.step == 10
     assert_identical(
         newest_checkpoint(tmp_path / "a" / "checkpoints"), newest_checkpoint(tmp_path / "b" / "checkpoints")

@@ -31,7 +31,6 @@ class LossConfig:
     info_nce_temperature: float = 0.07  # at the start; learned
     info_nce_smoothing: float = 0.1  # label smoothing
     info_nce_max_scale: float = 100.0  # the inverse temperature never exceeds this
-    info_nce_memory: int = 0  # so many images of earlier batches, both views together, are further negatives
 
     branches: bool = False  # InfoNCE on each branch that enters the embedding, not only on their sum
     branches_weight: float = 1.0
@@ -71,8 +70,6 @@ class LossConfig:
                 raise SkyPartError(f"{field.name} is {value}; it must be above 0 (switch a term off by its name)")
         if not 0 <= self.info_nce_smoothing < 1:
             raise SkyPartError(f"info_nce_smoothing is {self.info_nce_smoothing}; choose one in [0, 1)")
-        if self.info_nce_memory < 0:
-            raise SkyPartError(f"info_nce_memory is {self.info_nce_memory} images; choose 0 or more")
         if self.branches and not self.info_nce:
             raise SkyPartError("branches uses info_nce's temperature; set info_nce = true or branches = false")
         if self.uapa_direction not in get_args(Direction):

@@ -13,7 +13,6 @@ from skypart.losses.config import LossConfig
 from skypart.losses.diversity import diversity_loss
 from skypart.losses.info_nce import InfoNceLoss
 from skypart.losses.masked_reconstruction import MaskedReconstructionLoss
-from skypart.losses.memory import BatchMemory
 from skypart.losses.patch_nce import patch_nce_loss
 from skypart.losses.proxy_anchor import ProxyAnchorLoss
 from skypart.losses.self_distillation import self_distillation_loss
@@ -89,8 +88,6 @@ class GeoPartLoss(nn.Module):
             self.proxy_anchor = ProxyAnchorLoss(locations, embedding_dim, c.proxy_delta, c.proxy_alpha)
         if c.align and c.info_nce:
             self.info_nce = InfoNceLoss(c.info_nce_temperature, c.info_nce_smoothing, c.info_nce_max_scale)
-            if c.info_nce_memory:
-                self.memory = BatchMemory(c.info_nce_memory, embedding_dim)
         if c.part and c.mar:
             self.mar = MaskedReconstructionLoss(part_dim, c.mar_hidden)
         if c.distill and c.teacher:
@@ -140,7 +137,7 @@ class GeoPartLoss(nn.Module):
         if c.proxy_anchor:
             found["proxy_anchor"] = self.proxy_anchor(batch.embedding, batch.location)
         if c.info_nce:
-            found["info_nce"] = self._info_nce(batch)
+            found["info_nce"] = self.info_nce(batch.embedding, batch.location, batch.is_drone)
         if c.branches and batch.branches is not None:
             each = [self.info_nce(branch, batch.location, batch.is_drone) for branch in batch.branches.unbind(1)]
             found["branches"] = torch.stack(each).mean()
@@ -160,16 +157,6 @@ class GeoPartLoss(nn.Module):
                 c.uapa_direction,
             )
         return found
-
-    def _info_nce(self, batch: LossBatch) -> Tensor:
-        """InfoNCE against the batch and what is remembered, which the batch then joins."""
-        views = (batch.embedding, batch.location, batch.is_drone)
-        if not self.config.info_nce_memory:
-            return torch.as_tensor(self.info_nce(*views))
-        loss = self.info_nce(*views, self.memory.recall())
-        if self.training:
-            self.memory.add(*views)
-        return torch.as_tensor(loss)
 
     def _part(self, batch: LossBatch) -> dict[str, Tensor]:
         found: dict[str, Tensor] = {}

@@ -5,8 +5,6 @@ import math
 import torch
 from torch import Tensor, nn
 
-from skypart.losses.cosine import cosine_matrix
-from skypart.losses.memory import Remembered
 from skypart.losses.pairs import (
     CrossViewPairs,
     cross_view_pairs,
@@ -27,64 +25,28 @@ class InfoNceLoss(nn.Module):
         self.smoothing, self.max_scale = smoothing, max_scale
         self.log_scale = nn.Parameter(torch.tensor(-math.log(temperature)))
 
-    def forward(
-        self, embedding: Tensor, location: Tensor, is_drone: Tensor, remembered: Remembered | None = None
-    ) -> Tensor:
-        """Scalar loss of embedding (B, D), location (B,) int64 and is_drone (B,) bool; see `info_nce_loss`."""
+    def forward(self, embedding: Tensor, location: Tensor, is_drone: Tensor) -> Tensor:
+        """Scalar loss of embedding (B, D), location (B,) int64 and is_drone (B,) bool."""
         with torch.no_grad():  # on the parameter itself: a clamp in the graph could never be left again
             self.log_scale.clamp_(max=math.log(self.max_scale))
-        return info_nce_loss(embedding, location, is_drone, self.log_scale, self.smoothing, remembered)
+        return info_nce_loss(embedding, location, is_drone, self.log_scale, self.smoothing)
 
 
 def info_nce_loss(
-    embedding: Tensor,
-    location: Tensor,
-    is_drone: Tensor,
-    log_scale: Tensor,
-    smoothing: float = 0.1,
-    remembered: Remembered | None = None,
+    embedding: Tensor, location: Tensor, is_drone: Tensor, log_scale: Tensor, smoothing: float = 0.1
 ) -> Tensor:
     """Average of drone -> satellite and satellite -> drone; scalar.
 
     embedding (B, D), location (B,) int64, is_drone (B,) bool, log_scale ().
     Each direction is the mean over positive pairs (i, j) of the smoothed cross entropy of j among j and the
     negatives of i; other images of the same location are left out, and so are anchors without negatives.
-    Remembered images of the other view and other locations join the negatives.
     """
     pairs = cross_view_pairs(embedding, location, is_drone)
-    directions = (
-        _with_remembered(pairs, embedding, location, is_drone, remembered),
-        _with_remembered(pairs.transposed, embedding, location, ~is_drone, remembered, drones=True),
-    )
-    losses = [_one_direction(widened, negative, log_scale, smoothing) for widened, negative in directions]
-    return torch.stack(losses).mean()
+    return (_one_direction(pairs, log_scale, smoothing) + _one_direction(pairs.transposed, log_scale, smoothing)) / 2
 
 
-def _with_remembered(
-    pairs: CrossViewPairs,
-    embedding: Tensor,
-    location: Tensor,
-    anchors: Tensor,
-    remembered: Remembered | None,
-    drones: bool = False,
-) -> tuple[CrossViewPairs, Tensor]:
-    """Pairs (anchors, candidates) widened by the remembered images of the candidates' view, and which are negatives.
-
-    anchors: (B,) bool, the rows of `embedding` that the pairs' rows are. drones: the candidates' view.
-    """
-    negative = ~pairs.positive
-    if remembered is None:
-        return pairs, negative
-    others = remembered.of_view(drones)
-    further = cosine_matrix(embedding[anchors], others.embedding.to(pairs.similarity.dtype))
-    similarity = torch.cat([pairs.similarity, further], dim=1)
-    elsewhere = location[anchors][:, None] != others.location[None, :]
-    positive = torch.cat([pairs.positive, torch.zeros_like(elsewhere)], dim=1)
-    return CrossViewPairs(similarity, positive), torch.cat([negative, elsewhere], dim=1)
-
-
-def _one_direction(pairs: CrossViewPairs, negative: Tensor, log_scale: Tensor, smoothing: float) -> Tensor:
-    logits = log_scale.exp() * pairs.similarity
+def _one_direction(pairs: CrossViewPairs, log_scale: Tensor, smoothing: float) -> Tensor:
+    logits, negative = log_scale.exp() * pairs.similarity, ~pairs.positive
     log_negatives = masked_logsumexp(logits, negative)[:, None]
     candidates = 1 + negative.sum(1, keepdim=True)
     mean_logit = (logits + torch.where(negative, logits, 0.0).sum(1, keepdim=True)) / candidates
