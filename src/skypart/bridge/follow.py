@@ -4,7 +4,6 @@ from dataclasses import replace
 from pathlib import Path
 
 from skypart.bridge.flight import MapPicture, run_track
-from skypart.maps.local_frame import LocalFrame
 from skypart.maps.picture import map_picture
 from skypart.position.fix import Fix, Prior
 from skypart.position.frame import Frame
@@ -37,7 +36,7 @@ def follow(
         output,
         locate,
         options=options,
-        frame=middle(locator),
+        frame=index.bounds.frame,
         rate_hz=rate_hz,
         interval_s=interval_s,
         truth=truth,
@@ -56,13 +55,6 @@ def score_text(score: TrackScore) -> str:
         f"median error {score.median_m:.0f} m, 90 % below {score.p90_m:.0f} m, {100 * score.within_50_m:.0f} % within "
         f"50 m, {100 * score.without_fix:.0f} % without a position"
     )
-
-
-def middle(locator: Locator) -> LocalFrame:
-    """A metric frame around the middle of the index's maps."""
-    box = locator.index.bounds
-    longitude = (box.west + box.degrees_wide / 2 + 180) % 360 - 180
-    return LocalFrame(latitude=(box.south + box.north) / 2, longitude=longitude)
 
 
 def area_km2(locator: Locator) -> float:

@@ -3,6 +3,8 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from skypart.maps.local_frame import LocalFrame, wrapped
+
 
 @dataclass(frozen=True, kw_only=True)
 class Footprint:
@@ -31,6 +33,12 @@ class Bounds:
     def degrees_wide(self) -> float:
         """Degrees of longitude from west to east, 0..360."""
         return (self.east - self.west) % 360.0 or (360.0 if self.east > self.west else 0.0)
+
+    @property
+    def frame(self) -> LocalFrame:
+        """A metric frame around the middle."""
+        east = self.east if self.east >= self.west else self.east + 360
+        return LocalFrame(latitude=(self.south + self.north) / 2, longitude=float(wrapped((self.west + east) / 2)))
 
 
 def join_bounds(boxes: Sequence[Bounds]) -> Bounds:

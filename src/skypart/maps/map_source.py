@@ -55,9 +55,7 @@ class MapSource:
     @cached_property
     def frame(self) -> LocalFrame:
         """Metric frame around the centre of the bounds."""
-        box = self.bounds
-        east = box.east if box.east >= box.west else box.east + 360
-        return LocalFrame(latitude=(box.south + box.north) / 2, longitude=float(wrapped((box.west + east) / 2)))
+        return self.bounds.frame
 
     @cached_property
     def grids(self) -> tuple[Grid, ...]:

@@ -22,8 +22,7 @@ def draw_fixes(
 
     truth: of the same photos, in the same order.
     """
-    span = (bounds.east - bounds.west) % 360
-    frame = LocalFrame(latitude=(bounds.south + bounds.north) / 2, longitude=bounds.west + span / 2)
+    frame = bounds.frame
     corner = frame.to_metres(latitude=[bounds.south, bounds.north], longitude=[bounds.west, bounds.east])
     with mpl.rc_context(STYLE):
         figure = Figure(figsize=(9, 8), layout="constrained")

@@ -13,7 +13,7 @@ from matplotlib.patheffects import withStroke
 from skypart.evaluation.drawing import AMBER, BLUE, STYLE
 from skypart.images.decode import RgbImage
 from skypart.maps.footprint import Bounds
-from skypart.maps.local_frame import FloatArray, LocalFrame, wrapped
+from skypart.maps.local_frame import FloatArray, LocalFrame
 from skypart.position.track_point import TrackPoint
 from skypart.position.truth import Truth
 
@@ -33,7 +33,7 @@ def draw_track(
 
     Shown is the part of the map that the path and the truth lie in; raw fixes outside it are counted in the legend.
     """
-    frame = _middle(bounds)
+    frame = bounds.frame
     path, raw, used = _paths(points, frame)
     known = None if truth is None else _metres(frame, truth.latitude, truth.longitude)
     with mpl.rc_context(STYLE):
@@ -71,11 +71,6 @@ def _draw_path(axes: Axes, path: FloatArray, points: Sequence[TrackPoint]) -> No
         zorder=5,
     )
     axes.plot(*path[fixed].T, color=AMBER, ls="", marker=".", ms=5, zorder=6)
-
-
-def _middle(bounds: Bounds) -> LocalFrame:
-    east = float(wrapped(bounds.east, bounds.west + 180.0))
-    return LocalFrame(latitude=(bounds.south + bounds.north) / 2, longitude=float(wrapped((bounds.west + east) / 2)))
 
 
 def _metres(frame: LocalFrame, latitude: FloatArray, longitude: FloatArray) -> FloatArray:
