@@ -1,6 +1,7 @@
 from collections import Counter
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from skypart.datasets.records import Record
@@ -103,3 +104,36 @@ def test_no_images_and_too_few_locations_are_errors() -> None:
         sampler([])
     with pytest.raises(SkyPartError, match=r"batch\.locations"):
         sampler(records(3))
+
+
+def runs(name_of: list[str], near: int) -> list[set[str]]:
+    return [set(name_of[start : start + near]) for start in range(0, len(name_of), near)]
+
+
+def test_neighbours_by_name_come_together() -> None:
+    items = records(12, per_altitude=1)
+    ring = [f"{n:04d}" for n in range(12)] * 2
+    neighbours = [set(ring[start : start + 3]) for start in range(12)]
+    for batch in BalancedSampler(items, 6, 1, 1, 8, 3, near=3).epoch(0):
+        assert all(run in neighbours for run in runs(places(batch, items, 2), 3))
+
+
+def test_those_that_look_alike_come_together_and_all_come_equally_often() -> None:
+    items = records(12, per_altitude=1)
+    family = np.arange(12) % 4  # 0, 4 and 8 look alike, and so on
+    alike = (family[:, None] == family[None]).astype(np.float32)
+    drawn = BalancedSampler(items, 6, 1, 1, 8, 3, near=3, alike=alike)
+    seen: Counter[str] = Counter()
+    for batch in drawn.epoch(0):
+        found = places(batch, items, 2)
+        seen.update(found)
+        assert all(len({int(name) % 4 for name in run}) == 1 for run in runs(found, 3))
+    assert set(seen.values()) == {4}
+    assert drawn.epoch(1) == BalancedSampler(items, 6, 1, 1, 8, 3, near=3, alike=alike).epoch(1)
+    assert drawn.epoch(1) != drawn.epoch(0)
+
+
+def test_the_last_run_takes_what_is_left() -> None:
+    items = records(7, per_altitude=1)
+    batches = BalancedSampler(items, 7, 1, 1, 3, 3, near=3, alike=np.eye(7, dtype=np.float32)).epoch(0)
+    assert all(len(set(places(batch, items, 2))) == 7 for batch in batches)

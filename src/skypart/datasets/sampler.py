@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from skypart.datasets.records import Record
 from skypart.errors import SkyPartError
@@ -46,6 +47,19 @@ def index_locations(records: Sequence[Record]) -> LocationIndex:
     return LocationIndex(names, tuple(tuple(groups[n][0]) for n in names), tuple(tuple(groups[n][1]) for n in names))
 
 
+def _alike_runs(alike: NDArray[np.float32], near: int, rng: np.random.Generator) -> list[int]:
+    """Each location once: one drawn at random, then the near - 1 most similar that are left, and so on."""
+    left = np.ones(len(alike), dtype=bool)
+    runs: list[list[int]] = []
+    for place in rng.permutation(len(alike)).tolist():
+        if left[place]:
+            left[place] = False
+            others = np.argsort(np.where(left, -alike[place], np.inf), kind="stable")[: min(near - 1, int(left.sum()))]
+            left[others] = False
+            runs.append([place, *others.tolist()])
+    return [place for run in rng.permutation(len(runs)) for place in runs[run]]
+
+
 class BalancedSampler:
     """The batches of each epoch, a function of (seed, epoch) alone: any step can be drawn again after a resume.
 
@@ -55,6 +69,7 @@ class BalancedSampler:
 
     near: so many locations whose names follow each other come together. Where neighbours in name are neighbours on
     the ground, as in rendered worlds, they are the hardest to tell apart.
+    alike: (n, n) similarities of the locations in label order; the most similar come together instead.
     """
 
     def __init__(
@@ -66,6 +81,7 @@ class BalancedSampler:
         steps: int,
         seed: int,
         near: int = 1,
+        alike: NDArray[np.float32] | None = None,
     ) -> None:
         self.index = index_locations(records)
         if locations > len(self.index.names):
@@ -74,7 +90,7 @@ class BalancedSampler:
                 f"{len(self.index.names)}; lower batch.locations"
             )
         self.locations, self.drone, self.satellite = locations, drone, satellite
-        self.steps, self.seed, self.near = steps, seed, near
+        self.steps, self.seed, self.near, self.alike = steps, seed, near, alike
         self.altitudes = [record.altitude for record in records]
 
     @property
@@ -102,10 +118,12 @@ class BalancedSampler:
         return first + [place for place in fresh if place not in first]
 
     def _shuffled(self, rng: np.random.Generator) -> list[int]:
-        """All locations in random order, in runs of `near` neighbours."""
+        """All locations in random order, in runs of `near` neighbours, by name or by looks."""
         count = len(self.index.names)
         if self.near == 1:
             return [int(place) for place in rng.permutation(count)]
+        if self.alike is not None:
+            return _alike_runs(self.alike, self.near, rng)
         ring = np.roll(np.arange(count), int(rng.integers(count)))
         runs = [ring[start : start + self.near].tolist() for start in range(0, count, self.near)]
         return [place for run in rng.permutation(len(runs)) for place in runs[run]]

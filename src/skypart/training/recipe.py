@@ -52,6 +52,7 @@ class BatchRecipe:
     steps: int = 0
     accumulate: int = 1  # batches an optimiser step
     near: int = 1  # locations of neighbouring names that come into a batch together, as hard negatives
+    alike: bool = False  # those that look most alike to the model of backbone.start come together instead
 
 
 @dataclass(frozen=True)
@@ -150,6 +151,8 @@ def _check(recipe: Recipe, source: str) -> None:
     for key, value in positive.items():
         if value < 1:
             raise SkyPartError(f"{source}: {key} is too small for training; raise it")
+    if recipe.batch.alike and not (recipe.backbone.start and recipe.batch.near > 1):
+        raise SkyPartError(f"{source}: batch.alike needs a trained model in backbone.start and batch.near above 1")
     if not 0 <= recipe.data.validation < 1:
         raise SkyPartError(f"{source}: data.validation is a share of the locations; choose one in [0, 1)")
     if not 0 <= recipe.data.weather_share <= 1:

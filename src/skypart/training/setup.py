@@ -21,6 +21,7 @@ from skypart.model.cost import parameters_by_module
 from skypart.model.embedder import checked_size, model_file
 from skypart.model.skypart import SkyPart
 from skypart.model.storage import load_model
+from skypart.training.alike import likeness
 from skypart.training.average import MovingAverage
 from skypart.training.checkpoint import code_version
 from skypart.training.data import TrainingData, TrainingImages, fingerprint
@@ -181,8 +182,14 @@ def _training_data(recipe: Recipe, split: HoldOut, preprocessing: Preprocessing,
     batch, seed = recipe.batch, recipe.run.seed
     drones = sum(record.view == "drone" for record in split.train)
     steps = batch.steps or math.ceil(drones / (batch.locations * batch.drone * batch.accumulate))
+    alike = None
+    if batch.alike:
+        with leader_first():
+            alike = likeness(
+                split.train, recipe.backbone.start, recipe.backbone.size, Path(recipe.run.out), workers.device
+            )
     sampler = BalancedSampler(
-        split.train, batch.locations, batch.drone, batch.satellite, steps * batch.accumulate, seed, batch.near
+        split.train, batch.locations, batch.drone, batch.satellite, steps * batch.accumulate, seed, batch.near, alike
     )
     images = TrainingImages(
         split.train, preprocessing, recipe.augment, recipe.data.weather, seed, recipe.data.weather_share

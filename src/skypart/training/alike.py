@@ -1,0 +1,40 @@
+"""Which locations look alike to the model a run starts from: those it confuses are the negatives worth a step."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from skypart.atomic import atomic_path
+from skypart.datasets.records import Record
+from skypart.datasets.sampler import index_locations
+from skypart.model.embedder import load
+from skypart.progress import track
+from skypart.training.data import fingerprint
+
+_BATCH = 16
+
+
+def likeness(
+    records: Sequence[Record], start: str, size: int, folder: Path, device: torch.device
+) -> NDArray[np.float32]:
+    """(n, n) symmetric similarities of the n training locations in label order, between -1 and 1, kept in `folder`.
+
+    Each location's first drone image is compared with the others' first tiles, as the model `start` sees them at
+    `size` pixels, neither augmented nor corrupted.
+    """
+    embedder = load(start, size=size, device=device)
+    kept = folder / f"alike-{embedder.digest[:12]}-{fingerprint(records)[:12]}.npy"
+    if not kept.is_file():
+        index = index_locations(records)
+        firsts = [records[images[0]].path for view in (index.drone, index.satellite) for images in view]
+        starts = track(range(0, len(firsts), _BATCH), "which locations look alike")
+        vectors = np.concatenate([embedder.embed(firsts[s : s + _BATCH], _BATCH) for s in starts])
+        drone, tile = np.split(vectors, 2)
+        across = drone @ tile.T
+        with atomic_path(kept) as temporary:
+            np.save(temporary, ((across + across.T) / 2).astype(np.float32))
+    found: NDArray[np.float32] = np.load(kept, allow_pickle=False)
+    return found
