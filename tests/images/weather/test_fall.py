@@ -4,6 +4,7 @@ import cv2
 import numpy as np
 import pytest
 
+from skypart.images.weather.canvas import Canvas
 from skypart.images.weather.fall import (
     BytePlane,
     Pitch,
@@ -14,7 +15,7 @@ from skypart.images.weather.fall import (
     sideways_variance,
     smooth,
 )
-from skypart.images.weather.grains import enlarge_grains, join_rows
+from skypart.images.weather.grains import enlarge_grains, scatter
 from skypart.images.weather.streaks import line_kernel
 
 
@@ -40,7 +41,9 @@ def test_falling_drops_look_like_the_exact_ones(length: int, angle: float) -> No
     plane = drops(length)
     pitch = (rows_apart(length, angle), 1)
     assert pitch[0] > 1
-    fallen = fall(join_rows(plane, pitch[0]), length, angle, pitch)
+    whole = np.pad(plane, ((0, -len(plane) % pitch[0]), (0, 0)), "reflect")
+    joined = np.round(whole.reshape(-1, pitch[0], 512).mean(axis=1)).astype(np.uint8)
+    fallen = fall(joined, length, angle, pitch)
     assert fallen.shape == coarse_size(401, 512, pitch)
     smoothed = np.asarray(smooth(fallen, sideways_variance(length, angle, pitch), 0.0), dtype=np.uint8)
     assert_alike(refine(smoothed, 401, 512, pitch), cv2.filter2D(plane, -1, line_kernel(length, angle)))
@@ -55,6 +58,41 @@ def test_falling_flakes_look_like_the_exact_ones(length: int, angle: float, pitc
     fallen = fall(np.asarray(flakes, dtype=np.int16), length, angle, pitch)
     exact = cv2.filter2D(enlarge_grains(few, (401, 512)), -1, line_kernel(length, angle))
     assert_alike(refine(fallen, 401, 512, pitch), exact)
+
+
+@pytest.mark.parametrize("join", [2, 3, 6])
+@pytest.mark.parametrize("density", [0.03, 0.14])
+def test_grains_of_joined_rows_are_as_bright_and_as_spread_as_single_ones(join: int, density: float) -> None:
+    single = scatter(600, 500, 0.0, density, (1.0, 1.0), np.random.default_rng(1))
+    joined = scatter(600, 500, 0.0, density, (1.0, 1.0), np.random.default_rng(2), join)
+    assert joined.shape == (600 // join, 500)
+    wanted = single.reshape(-1, join, 500).mean(axis=1)
+    assert joined.mean() == pytest.approx(wanted.mean(), rel=0.03)
+    assert joined.std() == pytest.approx(wanted.std(), rel=0.03)
+    assert (joined > 0).mean() == pytest.approx((wanted > 0).mean(), rel=0.03)
+
+
+def test_flakes_gathered_at_three_pitches_equal_layers_laid_one_by_one() -> None:
+    rng = np.random.default_rng(5)
+    picture = cv2.GaussianBlur(rng.integers(0, 256, (101, 131, 3)).astype(np.uint8), (0, 0), 3.0)
+    together, wanted = Canvas(picture), picture
+    for pitch in ((2, 1), (1, 1), (2, 2), (2, 1)):
+        size = coarse_size(101, 131, pitch)
+        added, floor = (enlarge_grains(rng.integers(0, high, (13, 17)).astype(np.uint8), size) for high in (60, 200))
+        together.cover(added, floor, pitch)
+        more, least = (cv2.cvtColor(refine(p, 101, 131, pitch), cv2.COLOR_GRAY2RGB) for p in (added, floor))
+        wanted = np.asarray(cv2.max(cv2.add(wanted, more), least), dtype=np.uint8)
+    difference = together.image().astype(float) - wanted
+    assert abs(difference.mean()) < 3.0 and np.abs(difference).mean() < 8.0
+    assert together.image().std() == pytest.approx(wanted.std(), rel=0.05)
+    again = Canvas(picture)
+    again.cover(added, floor, pitch)
+    again.cover(added, floor, pitch)
+    once = Canvas(picture)
+    once.cover(added, floor, pitch)
+    once.image()
+    once.cover(added, floor, pitch)
+    assert np.abs(again.image().astype(int) - once.image()).max() <= 4
 
 
 def assert_alike(found: BytePlane, exact: BytePlane) -> None:

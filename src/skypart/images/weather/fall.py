@@ -86,7 +86,10 @@ def fall(
 
 
 def smooth(plane: BytePlane, across: float, down: float, depth: int = cv2.CV_8U) -> NDArray[np.generic]:
-    """Blur over 3 x 3 pixels with these variances, at most 0.5, along rows and columns; depth: type of the result."""
+    """Blur over 3 x 3 pixels with these variances, at most 0.5, along rows and columns; below 0 they sharpen.
+
+    depth: type of the result.
+    """
     row, column = (np.array([v / 2.0, 1.0 - v, v / 2.0], dtype=np.float32) for v in (across, down))
     return np.asarray(cv2.sepFilter2D(plane, depth, row, column, borderType=cv2.BORDER_REFLECT_101))
 

@@ -29,7 +29,7 @@ def enlarge(grid: Plane, height: int, width: int) -> Plane:
     return enlarged
 
 
-@lru_cache(maxsize=64)
+@lru_cache(maxsize=512)
 def _cubic_weights(small: int, large: int) -> Plane:
     """(large, small) weights of cubic interpolation along one axis; every row sums to 1."""
     weights: Plane = cv2.resize(np.eye(small, dtype=np.float32), (small, large), interpolation=cv2.INTER_CUBIC)

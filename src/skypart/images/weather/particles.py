@@ -15,12 +15,11 @@ from skypart.images.weather.fall import (
     Pitch,
     coarse_size,
     fall,
-    refine,
     rows_apart,
     sideways_variance,
     smooth,
 )
-from skypart.images.weather.grains import cut_gain, enlarge_grains, join_rows, scatter
+from skypart.images.weather.grains import cut_gain, enlarge_grains, scatter
 
 _MAX_LAYERS = 3
 _REPEAT = 0.09
@@ -32,6 +31,7 @@ _SMOOTH_LENGTH = 5
 _SHARES = np.linspace(0.0, 1.0, 256)
 
 _Veil: TypeAlias = tuple[BytePlane, int, Pitch, float]
+_Cover: TypeAlias = tuple[BytePlane, BytePlane, Pitch]
 
 
 @dataclass(frozen=True)
@@ -67,7 +67,7 @@ class Rain:
         length, density = _length(speed, height, width), uniform(rng, self.density)
         step = min(rows_apart(length, angle), height)
         pitch = (step, 1)
-        drops = join_rows(scatter(height, width, size, density, self.uniformity, rng), step)
+        drops = scatter(height, width, size, density, self.uniformity, rng, step)
         drops = enlarge_grains(drops, coarse_size(height, width, pitch))
         joined = 1.0 - (1.0 - density) ** step
         gain = self.visibility * opacity * cut_gain(density) / cut_gain(joined)
@@ -98,13 +98,13 @@ class Snow:
 
     def apply(self, canvas: Canvas, rng: np.random.Generator) -> None:
         """Lay the snow over `canvas`."""
-        drawn: list[tuple[BytePlane, BytePlane]] = []
+        drawn: list[_Cover] = []
         for opacity, earlier in _layers(rng, self.layers, self.opacity):
             drawn.append(self._layer(canvas.height, canvas.width, opacity, rng) if earlier is None else drawn[earlier])
             canvas.cover(*drawn[-1])
 
-    def _layer(self, height: int, width: int, opacity: float, rng: np.random.Generator) -> tuple[BytePlane, BytePlane]:
-        """What one layer adds and the least that it leaves, in grey levels, (h, w) each."""
+    def _layer(self, height: int, width: int, opacity: float, rng: np.random.Generator) -> _Cover:
+        """Arguments of `Canvas.cover` for one layer."""
         size, angle, speed = (uniform(rng, bounds) for bounds in (self.flake_size, self.angle, self.speed))
         length = _length(speed, height, width)
         smooth_flakes = length >= _SMOOTH_LENGTH and min(height, width) > 1
@@ -113,10 +113,10 @@ class Snow:
         flakes = enlarge_grains(flakes, coarse_size(height, width, pitch))
         sigma = max(height, width) * uniform(rng, self.blur)
         flakes = fall(_soften(flakes, sigma, pitch, sideways_variance(length, angle, pitch)), length, angle, pitch)
-        flakes = refine(flakes, height, width, pitch)
         spread = 1.0 - uniform(rng, self.flake_uniformity)
         light = np.floor(255.0 * _SHARES ** (1.0 + 2.0 * spread)) * (1.0 + 5.0 * spread) * opacity
-        return _look_up(flakes, (0.1 + 20.0 * speed) * light), _look_up(flakes, (1.0 + 20.0 * speed) * light)
+        added, floor = (_look_up(flakes, (least + 20.0 * speed) * light) for least in (0.1, 1.0))
+        return added, floor, pitch
 
 
 def _layers(rng: np.random.Generator, fixed: int | None, last: float) -> list[tuple[float, int | None]]:
