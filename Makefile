@@ -46,7 +46,7 @@ test: lint
 	@echo "==> All tests"
 	@$(PYTEST)
 
-# The model that ships: render its data, train both stages, write half-precision weights beside the runs.
+# The model that ships: render its data, train all stages, write half-precision weights beside the runs.
 train-default: $(READY)
 	@SKYPART=$(BIN)/skypart TORCHRUN=$(BIN)/torchrun PYTHON=$(BIN)/python SHARED=$(SHARED) OUT=$(MODEL) sh recipes/default-model.sh
 

@@ -18,10 +18,10 @@ fi
     --styles town,suburb,industry,campus,farmland --spacing 120
 
 export OMP_NUM_THREADS=1
-for stage in default-model default-model-fine default-model-last; do
+for stage in default-model default-model-fine default-model-last default-model-alike; do
     "$TORCHRUN" --nproc-per-node 2 -m skypart.cli train "recipes/$stage.toml" backbone.name="$backbone"
 done
-"$PYTHON" - "$OUT/last/model.safetensors" "$OUT/default.safetensors" <<'END'
+"$PYTHON" - "$OUT/alike/model.safetensors" "$OUT/default.safetensors" <<'END'
 import sys
 import skypart
 from skypart.model.embedder import trimmed

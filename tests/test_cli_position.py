@@ -281,7 +281,7 @@ def test_track_follows_a_folder_into_every_format(suffix: str, run: Run, town: P
     code, out, err = run("track", town, folder, "-o", written, "--truth", tmp_path / "truth.csv", *more)
     assert code == 0, err
     assert (
-        re.search(r"8 photos: [78] with a fix, [01] carried on, 0 without a position", out)
+        re.search(r"8 photos: [678] with a fix, [012] carried on, 0 without a position", out)
         and f"wrote {written}" in out
     )
     score = re.search(r"^track: median error (\d+) m, 90 % below (\d+) m, 100 % within 50 m, 0 % without", out, re.M)

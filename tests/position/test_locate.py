@@ -190,13 +190,13 @@ def test_a_prior_decides_between_twins(twins: MapIndex) -> None:
     photo = Shot(0.0, 10.0, 40.0, 90.0).photo(quilt(5, 260))
     locator = sure(twins)
     free = locator.locate(photo)
-    assert len(free.peaks) >= 2 and free.peaks[0].weight < 0.75, "without a prior both are as likely"
+    assert len(free.peaks) >= 2 and free.peaks[0].weight < 0.5, "without a prior both are as likely"
     for east in (-130.0, 130.0):
         latitude, longitude = Shot(east, 0.0).place
         prior = Prior(latitude=latitude, longitude=longitude, radius_m=90.0)
         fix = locator.locate(photo, prior=prior)
         assert error(fix, Shot(east, 10.0)) < 4.0
-        assert fix.evidence["agreement"] > 0.75
+        assert fix.evidence["agreement"] > 0.5
         for candidate in fix.candidates:
             off = distance_m(
                 latitude=latitude,

@@ -60,13 +60,13 @@ def test_many_that_agree_outvote_the_single_best() -> None:
 
 
 def test_a_peak_lies_between_its_views_nearer_to_the_better_and_the_smaller() -> None:
-    even = find_peaks(hits([(-15.0, 0.0, 0.8), (15.0, 0.0, 0.8)], MUNICH))[0]
-    assert off(even, MUNICH, 0.0, 0.0) < 0.1 * 15 + 3
-    better = find_peaks(hits([(-15.0, 0.0, 0.7), (15.0, 0.0, 0.8)], MUNICH))[0]
-    assert off(better, MUNICH, 15.0, 0.0) < off(better, MUNICH, -15.0, 0.0)
-    small, wide = hits([(15.0, 0.0, 0.8)], MUNICH, 60.0), hits([(-15.0, 0.0, 0.8)], MUNICH, 240.0)
+    even = find_peaks(hits([(-12.0, 0.0, 0.8), (12.0, 0.0, 0.8)], MUNICH))[0]
+    assert off(even, MUNICH, 0.0, 0.0) < 0.1 * 12 + 3
+    better = find_peaks(hits([(-12.0, 0.0, 0.7), (12.0, 0.0, 0.8)], MUNICH))[0]
+    assert off(better, MUNICH, 12.0, 0.0) < off(better, MUNICH, -12.0, 0.0)
+    small, wide = hits([(12.0, 0.0, 0.8)], MUNICH, 60.0), hits([(-12.0, 0.0, 0.8)], MUNICH, 240.0)
     mixed = find_peaks([*small, *wide])[0]
-    assert off(mixed, MUNICH, 15.0, 0.0) < off(mixed, MUNICH, -15.0, 0.0)
+    assert off(mixed, MUNICH, 12.0, 0.0) < off(mixed, MUNICH, -12.0, 0.0)
 
 
 def test_weights_sum_to_one_at_most_and_spread_grows_with_disagreement() -> None:
@@ -80,15 +80,23 @@ def test_weights_sum_to_one_at_most_and_spread_grows_with_disagreement() -> None
         if count <= PEAKS:
             assert sum(peak.weight for peak in peaks) == pytest.approx(1.0)
     tight = find_peaks(hits([(dx, 0.0, 0.8) for dx in (-2.0, 0.0, 2.0)], MUNICH))[0]
-    loose = find_peaks(hits([(dx, 0.0, 0.8) for dx in (-40.0, 0.0, 40.0)], MUNICH))[0]
+    loose = find_peaks(hits([(dx, 0.0, 0.8) for dx in (-25.0, 0.0, 25.0)], MUNICH))[0]
     assert tight.spread_m < loose.spread_m
 
 
 @pytest.mark.parametrize("latitude", [0.0, -17.0, 70.0])
 def test_views_on_both_sides_of_the_antimeridian_agree(latitude: float) -> None:
     frame = LocalFrame(latitude=latitude, longitude=180.0)
-    both = hits([(-30.0, 0.0, 0.8), (30.0, 0.0, 0.8), (0.0, 30.0, 0.79)], frame)
+    both = hits([(-12.0, 0.0, 0.8), (12.0, 0.0, 0.8), (0.0, 12.0, 0.79)], frame)
     assert {hit.footprint.longitude > 0 for hit in both} == {True, False}
     (peak,) = find_peaks(both)
-    assert off(peak, frame, 0.0, 10.0) < 8 and peak.weight == pytest.approx(1.0)
+    assert off(peak, frame, 0.0, 4.0) < 6 and peak.weight == pytest.approx(1.0)
     assert -180 <= peak.longitude <= 180
+
+
+def test_a_place_beside_a_stronger_one_is_a_peak_of_its_own() -> None:
+    """Views of 100 m whose middles lie 60 m apart share 40 % of their ground, and show two places."""
+    strong = [(dx, 0.0, 0.8) for dx in (-6.0, 0.0, 6.0)]
+    peaks = find_peaks(hits([*strong, (60.0, 0.0, 0.79)], MUNICH))
+    assert len(peaks) == 2 and peaks[0].weight > peaks[1].weight
+    assert sum(peak.weight for peak in peaks) == pytest.approx(1.0)

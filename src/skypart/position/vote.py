@@ -10,8 +10,10 @@ from skypart.position.fix import Peak
 
 TEMPERATURE = 0.05
 """Cosine by which a hit's vote falls to 1/e of the best one's."""
-REACH = 0.35
+REACH = 0.25
 """Standard deviation of a vote, as a share of the view's edge."""
+SAME = 0.5
+"""Share of its vote that a view must give to a peak to stand for no other place: what lies further off may be one."""
 PEAKS = 5
 
 
@@ -38,7 +40,7 @@ def find_peaks(hits: Sequence[Hit]) -> list[Peak]:
         best = int(support.argmax())
         pull = votes * left * kernel[best] / reach  # small views know better where they are
         centre = (points * pull[:, None]).sum(axis=0) / pull.sum()
-        near = left & (kernel[best] > 0.1)
+        near = left & (kernel[best] > SAME)
         off = ((points - centre) ** 2).sum(axis=1)
         spread = float(np.sqrt((off * pull)[near].sum() / pull[near].sum() + (0.5 * reach[best]) ** 2))
         place = frame.to_degrees(np.array([centre[0]]), np.array([centre[1]]))
