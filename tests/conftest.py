@@ -4,6 +4,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+import cv2
 import pytest
 import torch
 
@@ -12,6 +13,9 @@ from skypart.model import SkyPart, VisionTransformer
 from tests.model.builders import TINY_HEAD, TINY_VIT, scramble
 
 Run = Callable[..., tuple[int, str, str]]
+
+# Tests fork training runs off this process: in a copy of OpenCV's thread pool there are no threads, and it crashes.
+cv2.setNumThreads(1)
 
 
 @pytest.fixture
