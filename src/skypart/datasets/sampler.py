@@ -47,8 +47,8 @@ def index_locations(records: Sequence[Record]) -> LocationIndex:
     return LocationIndex(names, tuple(tuple(groups[n][0]) for n in names), tuple(tuple(groups[n][1]) for n in names))
 
 
-def _alike_runs(alike: NDArray[np.float32], near: int, rng: np.random.Generator) -> list[int]:
-    """Each location once: one drawn at random, then the near - 1 most similar that are left, and so on."""
+def _alike_runs(alike: NDArray[np.float32], near: int, rng: np.random.Generator) -> list[list[int]]:
+    """Runs of locations, each once: one drawn at random, then the near - 1 most similar that are left, and so on."""
     left = np.ones(len(alike), dtype=bool)
     runs: list[list[int]] = []
     for place in rng.permutation(len(alike)).tolist():
@@ -57,7 +57,7 @@ def _alike_runs(alike: NDArray[np.float32], near: int, rng: np.random.Generator)
             others = np.argsort(np.where(left, -alike[place], np.inf), kind="stable")[: min(near - 1, int(left.sum()))]
             left[others] = False
             runs.append([place, *others.tolist()])
-    return [place for run in rng.permutation(len(runs)) for place in runs[run]]
+    return runs
 
 
 class BalancedSampler:
@@ -123,9 +123,10 @@ class BalancedSampler:
         if self.near == 1:
             return [int(place) for place in rng.permutation(count)]
         if self.alike is not None:
-            return _alike_runs(self.alike, self.near, rng)
-        ring = np.roll(np.arange(count), int(rng.integers(count)))
-        runs = [ring[start : start + self.near].tolist() for start in range(0, count, self.near)]
+            runs = _alike_runs(self.alike, self.near, rng)
+        else:
+            ring = np.roll(np.arange(count), int(rng.integers(count)))
+            runs = [ring[start : start + self.near].tolist() for start in range(0, count, self.near)]
         return [place for run in rng.permutation(len(runs)) for place in runs[run]]
 
     def _images(self, place: int, rng: np.random.Generator) -> list[Draw]:

@@ -186,11 +186,16 @@ def embed_files(embedder: Embedder, sources: Sequence[Path], output: Path, batch
         raise SkyPartError(f"batch_size={batch_size} must be at least 1")
     if output.suffix != ".npz":
         raise SkyPartError(f"{output}: embeddings are written as .npz; rename the output")
-    with closing(track(range(0, len(photos), batch_size), "embedding")) as starts:
-        blocks = [embedder.embed(photos[start : start + batch_size], batch_size) for start in starts]
+    vectors = embed_long(embedder, photos, "embedding", batch_size)
     with atomic_path(output) as temporary:
-        np.savez(temporary, paths=[str(p) for p in photos], embeddings=np.concatenate(blocks), model=embedder.digest)
+        np.savez(temporary, paths=[str(p) for p in photos], embeddings=vectors, model=embedder.digest)
     return len(photos)
+
+
+def embed_long(embedder: Embedder, photos: Sequence[Path], title: str, batch_size: int = 16) -> NDArray[np.float32]:
+    """As `Embedder.embed`, of at least one photo, with a progress bar."""
+    with closing(track(range(0, len(photos), batch_size), title)) as starts:
+        return np.concatenate([embedder.embed(photos[start : start + batch_size], batch_size) for start in starts])
 
 
 def model_file(name: str) -> Path:

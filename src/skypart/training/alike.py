@@ -10,11 +10,8 @@ from numpy.typing import NDArray
 from skypart.atomic import atomic_path
 from skypart.datasets.records import Record
 from skypart.datasets.sampler import index_locations
-from skypart.model.embedder import load
-from skypart.progress import track
+from skypart.model.embedder import embed_long, load
 from skypart.training.data import fingerprint
-
-_BATCH = 16
 
 
 def likeness(
@@ -30,9 +27,7 @@ def likeness(
     if not kept.is_file():
         index = index_locations(records)
         firsts = [records[images[0]].path for view in (index.drone, index.satellite) for images in view]
-        starts = track(range(0, len(firsts), _BATCH), "which locations look alike")
-        vectors = np.concatenate([embedder.embed(firsts[s : s + _BATCH], _BATCH) for s in starts])
-        drone, tile = np.split(vectors, 2)
+        drone, tile = np.split(embed_long(embedder, firsts, "which locations look alike"), 2)
         across = drone @ tile.T
         with atomic_path(kept) as temporary:
             np.save(temporary, ((across + across.T) / 2).astype(np.float32))
