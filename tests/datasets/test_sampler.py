@@ -137,3 +137,25 @@ def test_the_last_run_takes_what_is_left() -> None:
     items = records(7, per_altitude=1)
     batches = BalancedSampler(items, 7, 1, 1, 3, 3, near=3, alike=np.eye(7, dtype=np.float32)).epoch(0)
     assert all(len(set(places(batch, items, 2))) == 7 for batch in batches)
+
+
+@pytest.mark.parametrize(("near", "by_looks"), [(1, False), (3, False), (3, True)])
+def test_locations_come_into_a_round_by_their_share(near: int, by_looks: bool) -> None:
+    items = records(20, per_altitude=1)
+    shares = np.where(np.arange(20) < 8, 1.0, 0.25)  # a round of 8 + 3
+    alike = np.eye(20, dtype=np.float32) if by_looks else None
+    drawn = BalancedSampler(items, 5, 1, 1, 220, 3, near, alike, shares)
+    seen: Counter[str] = Counter()
+    for batch in drawn.epoch(0):
+        found = places(batch, items, 2)
+        assert len(set(found)) == 5
+        seen.update(found)
+    often, seldom = ([seen[f"{n:04d}"] for n in group] for group in (range(8), range(8, 20)))
+    assert set(often) <= {99, 100, 101}  # 1,100 places drawn in a hundred rounds
+    assert 0.2 < np.mean(seldom) / 100 < 0.3 and min(seldom) > 10
+    assert drawn.epoch(1) == BalancedSampler(items, 5, 1, 1, 220, 3, near, alike, shares).epoch(1)
+
+
+def test_a_batch_that_a_round_cannot_fill_is_an_error() -> None:
+    with pytest.raises(SkyPartError, match="there are 3 a round"):
+        BalancedSampler(records(7), 4, 1, 1, 2, 3, shares=np.full(7, 0.5))

@@ -15,7 +15,7 @@ from skypart.images.decode import read_rgb
 from skypart.images.preprocess import normalise
 from skypart.training.data import Batch, TrainingData, TrainingImages, fingerprint
 from skypart.training.distributed import Workers
-from tests.training.small_runs import ALONE, PREPROCESSING
+from tests.training.small_runs import ALONE, PREPROCESSING, small_recipe, small_run
 
 
 def training_data(
@@ -178,3 +178,14 @@ def test_a_place_is_mirrored_as_a_whole_and_only_tiles_are_turned(sues: Path) ->
         assert all(len(found) == 1 for found in flips.values())
         mirrored |= {flip for found in flips.values() for flip in found}
     assert turns == {0, 1, 2, 3} and mirrored == {False, True}
+
+
+def test_folders_give_their_share_of_locations_to_a_round(sues: Path, tmp_path: Path) -> None:
+    recipe = small_recipe(sues, tmp_path, teacher=False)
+    data = replace(recipe.data, also=(str(sues),), shares=(1.0, 0.25), validation=0.0)
+    sampler = small_run(sues, tmp_path, teacher=False, data=data).data.sampler
+    assert sampler.shares is not None
+    shares = dict(zip(sampler.index.names, sampler.shares.tolist(), strict=True))
+    assert {share for name, share in shares.items() if name.startswith("2/")} == {0.25}
+    assert {share for name, share in shares.items() if not name.startswith("2/")} == {1.0}
+    assert small_run(sues, tmp_path, teacher=False).data.sampler.shares is None

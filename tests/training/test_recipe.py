@@ -73,6 +73,8 @@ def test_extends_in_a_circle_is_an_error(tmp_path: Path) -> None:
         ("[run]\nvalidate_every = 0\n", ["run.validate_every"]),
         ("[data]\nworkers = -1\n", ["data.workers"]),
         ("[data]\nvalidation = 1.0\n", ["data.validation"]),
+        ("[data]\nshares = [0.5, 0.5]\n", ["data.shares", "1 in all"]),
+        ('[data]\nalso = ["more"]\nshares = [1.0, 0.0]\n', ["data.shares", "2 in all"]),
         ("epochs = 3\n", ["epochs", "section"]),
         ("[batch\n", ["TOML"]),
         ('extends = "missing.toml"\n', ["missing.toml", "no such recipe"]),

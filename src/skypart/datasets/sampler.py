@@ -47,9 +47,11 @@ def index_locations(records: Sequence[Record]) -> LocationIndex:
     return LocationIndex(names, tuple(tuple(groups[n][0]) for n in names), tuple(tuple(groups[n][1]) for n in names))
 
 
-def _alike_runs(alike: NDArray[np.float32], near: int, rng: np.random.Generator) -> list[list[int]]:
-    """Runs of locations, each once: one drawn at random, then the near - 1 most similar that are left, and so on."""
-    left = np.ones(len(alike), dtype=bool)
+def _alike_runs(
+    alike: NDArray[np.float32], near: int, taken: NDArray[np.bool_], rng: np.random.Generator
+) -> list[list[int]]:
+    """Runs of those taken, each once: one drawn at random, then the near - 1 most similar that are left, and so on."""
+    left = taken.copy()
     runs: list[list[int]] = []
     for place in rng.permutation(len(alike)).tolist():
         if left[place]:
@@ -70,6 +72,7 @@ class BalancedSampler:
     near: so many locations whose names follow each other come together. Where neighbours in name are neighbours on
     the ground, as in rendered worlds, they are the hardest to tell apart.
     alike: (n, n) similarities of the locations in label order; the most similar come together instead.
+    shares: (n,) how often each location comes into a round, above 0 and at most 1, in label order; else all always.
     """
 
     def __init__(
@@ -82,15 +85,17 @@ class BalancedSampler:
         seed: int,
         near: int = 1,
         alike: NDArray[np.float32] | None = None,
+        shares: NDArray[np.float64] | None = None,
     ) -> None:
         self.index = index_locations(records)
-        if locations > len(self.index.names):
+        there = len(self.index.names) if shares is None else int(shares.sum())
+        if locations > there:
             raise SkyPartError(
                 f"a batch of {locations} locations needs as many training locations, there are "
-                f"{len(self.index.names)}; lower batch.locations"
+                f"{there}{' a round' if shares is not None else ''}; lower batch.locations"
             )
         self.locations, self.drone, self.satellite = locations, drone, satellite
-        self.steps, self.seed, self.near, self.alike = steps, seed, near, alike
+        self.steps, self.seed, self.near, self.alike, self.shares = steps, seed, near, alike, shares
         self.altitudes = [record.altitude for record in records]
 
     @property
@@ -110,23 +115,33 @@ class BalancedSampler:
         ]
 
     def _round(self, order: list[int], rng: np.random.Generator) -> list[int]:
-        """All locations once, shuffled; the step that the rounds before have begun is filled up without repeats."""
+        """The locations of a round, shuffled; the step that rounds before have begun is filled up without repeats."""
         fresh = self._shuffled(rng)
         missing = -len(order) % self.locations
         begun = order[len(order) - (self.locations - missing) :] if missing else []
         first = [place for place in fresh if place not in begun][:missing]
         return first + [place for place in fresh if place not in first]
 
+    def _taken(self, rng: np.random.Generator) -> NDArray[np.bool_]:
+        """(n,) which locations come into this round: as many as the shares' sum, each with its share as chance."""
+        taken = np.ones(len(self.index.names), dtype=bool)
+        if self.shares is not None:
+            shuffled = rng.permutation(len(taken))
+            ends = np.floor(np.cumsum(self.shares[shuffled]) + rng.uniform())
+            taken[shuffled] = np.diff(ends, prepend=0.0) > 0
+        return taken
+
     def _shuffled(self, rng: np.random.Generator) -> list[int]:
-        """All locations in random order, in runs of `near` neighbours, by name or by looks."""
-        count = len(self.index.names)
+        """The locations of a round in random order, in runs of `near` neighbours, by name or by looks."""
+        taken = self._taken(rng)
+        places = np.flatnonzero(taken)
         if self.near == 1:
-            return [int(place) for place in rng.permutation(count)]
+            return [int(place) for place in rng.permutation(places)]
         if self.alike is not None:
-            runs = _alike_runs(self.alike, self.near, rng)
+            runs = _alike_runs(self.alike, self.near, taken, rng)
         else:
-            ring = np.roll(np.arange(count), int(rng.integers(count)))
-            runs = [ring[start : start + self.near].tolist() for start in range(0, count, self.near)]
+            ring = np.roll(places, int(rng.integers(len(places))))
+            runs = [ring[start : start + self.near].tolist() for start in range(0, len(places), self.near)]
         return [place for run in rng.permutation(len(runs)) for place in runs[run]]
 
     def _images(self, place: int, rng: np.random.Generator) -> list[Draw]:

@@ -24,6 +24,7 @@ class DataRecipe:
     root: str = ""
     kind: str = ""  # recognised from the layout if empty
     also: tuple[str, ...] = ()  # further folders whose training locations are added
+    shares: tuple[float, ...] = ()  # of each folder's locations, root first, that a round takes; empty: all
     validation: float = 0.1
     validation_drone: int = 8  # drone images a validation location, evenly over its list
     workers: int = 1
@@ -155,6 +156,13 @@ def _check(recipe: Recipe, source: str) -> None:
         raise SkyPartError(f"{source}: batch.alike needs a trained model in backbone.start and batch.near above 1")
     if not 0 <= recipe.data.validation < 1:
         raise SkyPartError(f"{source}: data.validation is a share of the locations; choose one in [0, 1)")
+    if recipe.data.shares and not (
+        len(recipe.data.shares) == 1 + len(recipe.data.also) and all(0 < share <= 1 for share in recipe.data.shares)
+    ):
+        raise SkyPartError(
+            f"{source}: data.shares names a share in (0, 1] for data.root and for each folder of data.also, "
+            f"{1 + len(recipe.data.also)} in all"
+        )
     if not 0 <= recipe.data.weather_share <= 1:
         raise SkyPartError(f"{source}: data.weather_share is a share of the drone images; choose one in [0, 1]")
 

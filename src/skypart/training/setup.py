@@ -8,12 +8,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import nn
 from torch.optim import AdamW
 
 from skypart.datasets import Dataset, Record, open_dataset
-from skypart.datasets.sampler import BalancedSampler
+from skypart.datasets.sampler import BalancedSampler, index_locations
 from skypart.errors import SkyPartError
 from skypart.images.preprocess import Preprocessing
 from skypart.losses.geopart import GeoPartLoss
@@ -27,7 +29,7 @@ from skypart.training.checkpoint import code_version
 from skypart.training.data import TrainingData, TrainingImages, fingerprint
 from skypart.training.distributed import Workers, leader_first
 from skypart.training.optimiser import build_optimiser
-from skypart.training.recipe import Recipe
+from skypart.training.recipe import DataRecipe, Recipe
 from skypart.training.step import TrainingStep
 from skypart.training.teacher import TeacherFeatures
 from skypart.training.validation import HoldOut, hold_out
@@ -189,12 +191,29 @@ def _training_data(recipe: Recipe, split: HoldOut, preprocessing: Preprocessing,
                 split.train, recipe.backbone.start, recipe.backbone.size, Path(recipe.run.out), workers.device
             )
     sampler = BalancedSampler(
-        split.train, batch.locations, batch.drone, batch.satellite, steps * batch.accumulate, seed, batch.near, alike
+        split.train,
+        batch.locations,
+        batch.drone,
+        batch.satellite,
+        steps * batch.accumulate,
+        seed,
+        batch.near,
+        alike,
+        _shares(recipe.data, split.train),
     )
     images = TrainingImages(
         split.train, preprocessing, recipe.augment, recipe.data.weather, seed, recipe.data.weather_share
     )
     return TrainingData(images, sampler, recipe.data.workers, workers)
+
+
+def _shares(data: DataRecipe, records: Sequence[Record]) -> NDArray[np.float64] | None:
+    """(n,) the share of each training location in label order: its folder's; None where all come equally often."""
+    if not data.shares:
+        return None
+    of_folder = {str(number): share for number, share in enumerate(data.shares[1:], start=2)}
+    names = index_locations(records).names
+    return np.array([of_folder.get(name.partition("/")[0] if "/" in name else "", data.shares[0]) for name in names])
 
 
 def _autocast(recipe: Recipe, workers: Workers) -> torch.dtype | None:
