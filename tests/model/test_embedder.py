@@ -153,3 +153,10 @@ def test_patch_tokens_alone_are_those_that_come_with_the_embedding(model_path: P
     alone, same = embedder.patch_tokens(inputs)
     np.testing.assert_array_equal(alone, patches)
     assert grid == same
+    middle, last = embedder.matched_blocks
+    assert (middle, last) == (embedder.model.tokens_from.depth // 2, max(embedder.model.taps))
+    backbone = embedder.model.backbone
+    with torch.inference_mode():
+        expected = [tokens.patches.numpy() for tokens in backbone(torch.from_numpy(inputs), (middle, last))]
+    np.testing.assert_allclose(alone, np.stack(expected), atol=1e-6)
+    np.testing.assert_allclose(embedder.tokens(inputs)[0], embedder.forward(inputs).embedding.numpy(), atol=1e-6)

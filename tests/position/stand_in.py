@@ -113,7 +113,11 @@ class ColourEmbedder(Embedder):
 
     def tokens(self, inputs: Floats) -> tuple[Floats, Floats, tuple[int, int]]:
         self.calls += len(inputs)
-        return np.stack([_rings(each) for each in inputs]), np.stack([_patches(each) for each in inputs]), (14, 14)
+        return (
+            np.stack([_rings(each) for each in inputs]),
+            np.stack([_patches(each) for each in inputs])[None],
+            (14, 14),
+        )
 
     def patch_tokens(self, inputs: Floats) -> tuple[Floats, tuple[int, int]]:
         return self.tokens(inputs)[1:]

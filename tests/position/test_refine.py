@@ -191,7 +191,7 @@ class Placed(ColourEmbedder):
 
     def tokens(self, inputs: NDArray[np.float32]) -> tuple[NDArray[np.float32], NDArray[np.float32], tuple[int, int]]:
         embedding, patches, grid = super().tokens(inputs)
-        loud = 10.0 * np.random.default_rng(4).normal(size=patches.shape[1:]).astype(np.float32)
+        loud = 10.0 * np.random.default_rng(4).normal(size=patches.shape[2:]).astype(np.float32)
         return embedding, patches + loud, grid
 
 

@@ -23,8 +23,11 @@ from skypart.model.shipped import verified_default
 from skypart.model.skypart import SkyPart, SkyPartOutput
 from skypart.model.sources import resolve
 from skypart.model.storage import load_model, save_model
-from skypart.model.vit import VisionTransformer
+from skypart.model.vit import Tokens, VisionTransformer
 from skypart.progress import track
+
+PatchTokens = NDArray[np.float32]
+"""(blocks, n, patches, c): what some blocks of the backbone say of the patches of n pictures."""
 
 
 @dataclass(frozen=True)
@@ -101,20 +104,28 @@ class Embedder:
             output: SkyPartOutput = self.model(torch.from_numpy(inputs).to(self.device))
         return output
 
-    def tokens(self, inputs: NDArray[np.float32]) -> tuple[NDArray[np.float32], NDArray[np.float32], tuple[int, int]]:
-        """Embeddings (n, dim) of preprocessed inputs, the backbone's patch tokens (n, patches, c) and their grid."""
-        with torch.inference_mode():
-            model = self.model
-            cls, patches = model.tokens_from.finish(model.trunk(torch.from_numpy(inputs).to(self.device)), model.taps)
-            output = model.head(cls.cls.float(), patches.patches.float(), patches.grid)
-        return output.embedding.cpu().numpy(), patches.patches.float().cpu().numpy(), patches.grid
+    @property
+    def matched_blocks(self) -> tuple[int, int]:
+        """The blocks whose patch tokens are compared patch by patch: the middle one, which says what a patch looks
+        like, and the last that the head reads, which says what it is part of."""
+        last = max(self.model.taps)
+        return max(1, min(self.model.tokens_from.depth // 2, last)), last
 
-    def patch_tokens(self, inputs: NDArray[np.float32]) -> tuple[NDArray[np.float32], tuple[int, int]]:
-        """The patch tokens of `tokens` and their grid alone, without what lies behind them."""
+    def tokens(self, inputs: NDArray[np.float32]) -> tuple[NDArray[np.float32], PatchTokens, tuple[int, int]]:
+        """Embeddings (n, dim) of preprocessed inputs, the patch tokens of `matched_blocks` and their grid."""
         with torch.inference_mode():
-            backbone, taps = self.model.tokens_from, self.model.taps[1:]
-            (patches,) = backbone.finish(backbone.trunk(torch.from_numpy(inputs).to(self.device), taps), taps)
-        return patches.patches.float().cpu().numpy(), patches.grid
+            model, taps = self.model, (*self.model.taps, *self.matched_blocks)
+            backbone = model.tokens_from
+            cls, patches, *found = backbone.finish(backbone.trunk(torch.from_numpy(inputs).to(self.device), taps), taps)
+            output = model.head(cls.cls.float(), patches.patches.float(), patches.grid)
+        return output.embedding.cpu().numpy(), _stacked(found), patches.grid
+
+    def patch_tokens(self, inputs: NDArray[np.float32]) -> tuple[PatchTokens, tuple[int, int]]:
+        """The patch tokens of `tokens` and their grid alone."""
+        with torch.inference_mode():
+            backbone, taps = self.model.tokens_from, self.matched_blocks
+            found = backbone.finish(backbone.trunk(torch.from_numpy(inputs).to(self.device), taps), taps)
+        return _stacked(found), found[0].grid
 
     def explain(self, image: ImageLike) -> Explanation:
         """Parts, salience, layout and gate of one photo."""
@@ -128,6 +139,11 @@ class Embedder:
             gate=output.gate[0].cpu().numpy(),
             embedding=output.embedding[0].cpu().numpy(),
         )
+
+
+def _stacked(found: Sequence[Tokens]) -> PatchTokens:
+    """The patches of some blocks in one array."""
+    return torch.stack([tokens.patches.float() for tokens in found]).cpu().numpy()
 
 
 def load(

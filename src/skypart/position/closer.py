@@ -22,7 +22,7 @@ class LocateOptions:
     """
 
     views: int = 48
-    refine_views: int = 3
+    refine_views: int = 4
     turns: int = 8
     min_inliers: int = 8
     enough: float = 0.12

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from skypart.images.decode import RgbImage
 from skypart.maps.footprint import Footprint
 from skypart.maps.local_frame import LocalFrame
-from skypart.model.embedder import Embedder
+from skypart.model.embedder import Embedder, PatchTokens
 
 Points = NDArray[np.float64]
 PIXELS = 100.0
@@ -21,7 +21,7 @@ miss most homographies."""
 
 @dataclass(frozen=True)
 class Tokens:
-    """Patch tokens of one picture, unit rows (n, dim), and their centres (n, 2) as (x, y) in [0, 1]."""
+    """Patch tokens of one picture, unit rows (n, c), and their centres (n, 2) as (x, y) in [0, 1]."""
 
     patches: NDArray[np.float32]
     centres: Points
@@ -67,23 +67,24 @@ class TokenReader:
         """(b, 3, size, size) of pictures."""
         return np.stack([self.embedder.preprocessing(picture) for picture in pictures])
 
-    def _placed(self, patches: NDArray[np.float32], grid: tuple[int, int]) -> list[Tokens]:
-        """Unit tokens (b, n, dim) of a batch with their centres."""
+    def _placed(self, patches: PatchTokens, grid: tuple[int, int]) -> list[Tokens]:
+        """Unit tokens of a batch with their centres: each patch's tokens of all blocks in one row."""
         rows, columns = grid
         y, x = np.meshgrid((np.arange(rows) + 0.5) / rows, (np.arange(columns) + 0.5) / columns, indexing="ij")
         centres = np.stack([x.ravel(), y.ravel()], axis=1)
         # what all patches share tells none apart
-        centred = patches - patches.mean(axis=(0, 1), keepdims=True) - self._position
+        centred = patches - patches.mean(axis=(1, 2), keepdims=True) - self._position
         unit = centred / np.linalg.norm(centred, axis=-1, keepdims=True).clip(1e-6)
-        return [Tokens(each, centres) for each in unit.astype(np.float32)]
+        joined = np.concatenate(unit / np.sqrt(len(unit)), axis=-1)
+        return [Tokens(each, centres) for each in joined.astype(np.float32)]
 
     @cached_property
-    def _position(self) -> NDArray[np.float32]:
-        """(n, dim) what tokens say of their position."""
+    def _position(self) -> PatchTokens:
+        """(blocks, 1, n, c) what tokens say of their position."""
         edge = self.embedder.size
         greys = [np.full((edge, edge, 3), level, dtype=np.uint8) for level in (60, 120, 180)]
-        blank = self.embedder.patch_tokens(self._inputs(greys))[0].mean(axis=0)
-        position: NDArray[np.float32] = blank - blank.mean(axis=0)
+        blank = self.embedder.patch_tokens(self._inputs(greys))[0].mean(axis=1, keepdims=True)
+        position: PatchTokens = blank - blank.mean(axis=2, keepdims=True)
         return position
 
 

@@ -15,7 +15,7 @@ from skypart.images.weather.fall import (
     sideways_variance,
     smooth,
 )
-from skypart.images.weather.grains import enlarge_grains, scatter
+from skypart.images.weather.grains import cut_gain, enlarge_grains, enlarged_variance, reduced, scatter
 from skypart.images.weather.streaks import line_kernel
 
 
@@ -63,13 +63,35 @@ def test_falling_flakes_look_like_the_exact_ones(length: int, angle: float, pitc
 @pytest.mark.parametrize("join", [2, 3, 6])
 @pytest.mark.parametrize("density", [0.03, 0.14])
 def test_grains_of_joined_rows_are_as_bright_and_as_spread_as_single_ones(join: int, density: float) -> None:
-    single = scatter(600, 500, 0.0, density, (1.0, 1.0), np.random.default_rng(1))
-    joined = scatter(600, 500, 0.0, density, (1.0, 1.0), np.random.default_rng(2), join)
+    single = scatter(600, 500, density, (1.0, 1.0), np.random.default_rng(1))
+    joined = scatter(600 // join, 500, density, (1.0, 1.0), np.random.default_rng(2), join)
     assert joined.shape == (600 // join, 500)
     wanted = single.reshape(-1, join, 500).mean(axis=1)
     assert joined.mean() == pytest.approx(wanted.mean(), rel=0.03)
     assert joined.std() == pytest.approx(wanted.std(), rel=0.03)
     assert (joined > 0).mean() == pytest.approx((wanted > 0).mean(), rel=0.03)
+
+
+@pytest.mark.parametrize("size", [0.01, 0.05, 0.1, 0.2])
+def test_drops_drawn_at_full_size_fall_like_enlarged_ones(size: float) -> None:
+    length, angle, density, pitch = 25, 8.0, 0.08, (2, 1)
+    small = reduced(401, 512, size)
+    fewer = small[0] * small[1] / (401 * 512)
+    drawn = scatter(*small, density, (1.0, 1.0), np.random.default_rng(1))
+    exact = cv2.filter2D(enlarge_grains(drawn, (401, 512)), -1, line_kernel(length, angle))
+    drops = scatter(*coarse_size(401, 512, pitch), density * fewer, (1.0, 1.0), np.random.default_rng(2), pitch[0])
+    fallen = fall(drops, length, angle, pitch, cut_gain(density) / fewer)
+    variance = sideways_variance(length, angle, pitch) + enlarged_variance(size)
+    found = refine(np.asarray(smooth(fallen, variance, 0.0), dtype=np.uint8), 401, 512, pitch)
+    assert found.mean() == pytest.approx(exact.mean(), rel=0.05)
+    assert found.std() == pytest.approx(exact.std(), rel=0.1)
+    sharp, exact_sharp = (cv2.Laplacian(plane, cv2.CV_32F).std() for plane in (found, exact))
+    assert sharp == pytest.approx(exact_sharp, rel=0.15)
+
+
+def test_no_grain_and_a_single_pixel_are_planes_too() -> None:
+    assert not scatter(30, 40, 0.0, (0.5, 0.5), np.random.default_rng(1), 3).any()
+    assert scatter(1, 1, 0.5, (1.0, 1.0), np.random.default_rng(1)).shape == (1, 1)
 
 
 def test_flakes_gathered_at_three_pitches_equal_layers_laid_one_by_one() -> None:

@@ -19,14 +19,14 @@ from skypart.images.weather.fall import (
     sideways_variance,
     smooth,
 )
-from skypart.images.weather.grains import cut_gain, enlarge_grains, scatter
+from skypart.images.weather.grains import cut_gain, enlarge_grains, enlarged_variance, reduced, scatter
 
 _MAX_LAYERS = 3
 _REPEAT = 0.09
 _SLIGHT = 0.6
 # Flakes so large, with streaks so long, are smooth enough for every second row, or pixel, of a plane.
-_SMOOTH_ROWS = 0.58
-_SMOOTH_COLUMNS = 0.76
+_SMOOTH_ROWS = 0.5
+_SMOOTH_COLUMNS = 0.5
 _SMOOTH_LENGTH = 5
 _SHARES = np.linspace(0.0, 1.0, 256)
 
@@ -67,14 +67,16 @@ class Rain:
         length, density = _length(speed, height, width), uniform(rng, self.density)
         step = min(rows_apart(length, angle), height)
         pitch = (step, 1)
-        drops = scatter(height, width, size, density, self.uniformity, rng, step)
-        drops = enlarge_grains(drops, coarse_size(height, width, pitch))
-        joined = 1.0 - (1.0 - density) ** step
-        gain = self.visibility * opacity * cut_gain(density) / cut_gain(joined)
+        # Drops are hardly larger than a pixel: drawn on the picture itself, fewer, brighter, and smoothed in the end.
+        small = reduced(height, width, size)
+        fewer = small[0] * small[1] / (height * width)
+        drops = scatter(*coarse_size(height, width, pitch), density * fewer, self.uniformity, rng, step)
+        gain = self.visibility * opacity * cut_gain(density) / fewer
         shares = fall(drops, length, angle, pitch, gain)
         # imgaug: 240, and darker where the first 1000 channel values are almost empty.
         total = int(3.0 * float(shares.reshape(-1)[:333].sum(dtype=np.int64)) / max(gain, 1e-3))
-        return shares, 110 + 130 % max(total, 1), pitch, sideways_variance(length, angle, pitch)
+        sideways = sideways_variance(length, angle, pitch) + enlarged_variance(size)
+        return shares, 110 + 130 % max(total, 1), pitch, sideways
 
 
 @dataclass(frozen=True)
@@ -109,7 +111,7 @@ class Snow:
         length = _length(speed, height, width)
         smooth_flakes = length >= _SMOOTH_LENGTH and min(height, width) > 1
         pitch = (1 + (smooth_flakes and size > _SMOOTH_ROWS), 1 + (smooth_flakes and size > _SMOOTH_COLUMNS))
-        flakes = scatter(height, width, size, uniform(rng, self.density), self.uniformity, rng)
+        flakes = scatter(*reduced(height, width, size), uniform(rng, self.density), self.uniformity, rng)
         flakes = enlarge_grains(flakes, coarse_size(height, width, pitch))
         sigma = max(height, width) * uniform(rng, self.blur)
         flakes = fall(_soften(flakes, sigma, pitch, sideways_variance(length, angle, pitch)), length, angle, pitch)
