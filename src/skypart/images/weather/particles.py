@@ -24,10 +24,7 @@ from skypart.images.weather.grains import cut_gain, enlarge_grains, enlarged_var
 _MAX_LAYERS = 3
 _REPEAT = 0.09
 _SLIGHT = 0.6
-# Flakes so large, with streaks so long, are smooth enough for every second row, or pixel, of a plane.
-_SMOOTH_ROWS = 0.5
-_SMOOTH_COLUMNS = 0.5
-_SMOOTH_LENGTH = 5
+_HALF = 0.5
 _SHARES = np.linspace(0.0, 1.0, 256)
 
 _Veil: TypeAlias = tuple[BytePlane, int, Pitch, float]
@@ -109,8 +106,8 @@ class Snow:
         """Arguments of `Canvas.cover` for one layer."""
         size, angle, speed = (uniform(rng, bounds) for bounds in (self.flake_size, self.angle, self.speed))
         length = _length(speed, height, width)
-        smooth_flakes = length >= _SMOOTH_LENGTH and min(height, width) > 1
-        pitch = (1 + (smooth_flakes and size > _SMOOTH_ROWS), 1 + (smooth_flakes and size > _SMOOTH_COLUMNS))
+        # imgaug enlarges them from less than half the picture's size: half of it holds them, once they fall.
+        pitch = (2, 2) if size > _HALF and length > 1 and min(height, width) > 1 else (1, 1)
         flakes = scatter(*reduced(height, width, size), uniform(rng, self.density), self.uniformity, rng)
         flakes = enlarge_grains(flakes, coarse_size(height, width, pitch))
         sigma = max(height, width) * uniform(rng, self.blur)
