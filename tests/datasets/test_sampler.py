@@ -159,3 +159,8 @@ def test_locations_come_into_a_round_by_their_share(near: int, by_looks: bool) -
 def test_a_batch_that_a_round_cannot_fill_is_an_error() -> None:
     with pytest.raises(SkyPartError, match="there are 3 a round"):
         BalancedSampler(records(7), 4, 1, 1, 2, 3, shares=np.full(7, 0.5))
+
+
+def test_ten_shares_of_a_tenth_are_a_whole_location() -> None:
+    drawn = BalancedSampler(records(50, per_altitude=1), 5, 1, 1, 30, 3, shares=np.full(50, 0.1))
+    assert len(drawn.epoch(0)) == 30

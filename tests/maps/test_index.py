@@ -106,7 +106,7 @@ KILLS = {
     "while storing": _kill_at("EmbeddedStore.add", 1, after=True),
     "between store and manifest": _kill_at("Manifest.write", 2),
     "after the manifest": _kill_at("Manifest.write", 2, after=True),
-    "while tidying up": _kill_at("shutil.rmtree", 2),
+    "while tidying up": _kill_at("shutil.rmtree", 3),
 }
 
 
@@ -492,3 +492,24 @@ def test_a_tile_shows_the_map(town: Path, tmp_path: Path) -> None:
     tile = index.tile(z, x, y)
     assert tile.shape == (256, 256, 4) and (tile[..., 3] == 255).any()
     assert not index.tile(z, x + 50, y)[..., 3].any()
+
+
+def test_views_of_a_first_attempt_with_another_model_are_not_kept(
+    town: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Negative(ColourEmbedder):
+        """Another model: what it says is the opposite."""
+
+        def forward(self, inputs: Any) -> Any:
+            output = super().forward(inputs)
+            output.embedding = -output.embedding
+            return output
+
+    first = ColourEmbedder()
+    with monkeypatch.context() as patched:
+        KILLS["between store and manifest"](patched, first)
+        with pytest.raises(Killed):
+            built(tmp_path / "again", town, embedder=first)
+    for folder in ("again", "fresh"):
+        built(tmp_path / folder, town, embedder=Negative("negative"))
+    assert files(tmp_path / "again") == files(tmp_path / "fresh")

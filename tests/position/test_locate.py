@@ -16,7 +16,7 @@ from skypart.maps.cut import ViewOptions
 from skypart.maps.index import MapIndex
 from skypart.position.camera import ground_width
 from skypart.position.closer import LocateOptions
-from skypart.position.confidence import Calibration
+from skypart.position.confidence import Calibration, default_calibration
 from skypart.position.fix import Fix, Hints, Prior
 from skypart.position.geodesy import distance_m
 from skypart.position.locate import Locator
@@ -356,3 +356,12 @@ def test_the_calibration_of_the_index_is_taken_and_said(tmp_path: Path) -> None:
     locator = Locator(MapIndex(index.folder), ColourEmbedder())
     assert locator.calibrated and locator.calibration == SURE
     assert locator.locate(np.zeros((9, 9, 3), np.uint8)).calibrated
+
+
+def test_a_calibration_of_another_way_of_matching_is_not_taken(tmp_path: Path) -> None:
+    index = make_index(tmp_path / "i", [write_quilt(tmp_path / "t.tif", edge=EDGE // 2)])
+    old = {key: value for key, value in SURE.to_dict().items() if key != "matching"}
+    index.manifest = replace(index.manifest, calibration=old)
+    index.manifest.write(index.folder)
+    locator = Locator(MapIndex(index.folder), ColourEmbedder())
+    assert not locator.calibrated and locator.calibration == default_calibration()

@@ -193,3 +193,13 @@ def read_step(path: Path) -> int:
 
 def test_code_version_names_the_package_and_is_plain_text() -> None:
     assert code_version().startswith("0.") and json.dumps(code_version())
+
+
+@pytest.mark.parametrize("keep", [1, 2])
+def test_an_unreadable_newer_one_does_not_cost_the_next_good_one(tmp_path: Path, keep: int) -> None:
+    save(tmp_path, 200, keep)
+    broken = save(tmp_path, 300, keep + 1)
+    broken.write_bytes(broken.read_bytes()[:50])
+    good = save(tmp_path, 250, keep)
+    assert newest_checkpoint(tmp_path) == good
+    assert not broken.exists() and len(checkpoints(tmp_path)) == keep

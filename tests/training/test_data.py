@@ -1,3 +1,4 @@
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -189,3 +190,14 @@ def test_folders_give_their_share_of_locations_to_a_round(sues: Path, tmp_path: 
     assert {share for name, share in shares.items() if name.startswith("2/")} == {0.25}
     assert {share for name, share in shares.items() if not name.startswith("2/")} == {1.0}
     assert small_run(sues, tmp_path, teacher=False).data.sampler.shares is None
+
+
+@pytest.mark.parametrize("loader_workers", [0, 1])
+def test_a_damaged_image_is_one_sentence_from_any_process(sues: Path, tmp_path: Path, loader_workers: int) -> None:
+    shutil.copytree(sues, tmp_path / "sues")
+    data = training_data(tmp_path / "sues", loader_workers)
+    for record in data.images.records:
+        record.path.write_bytes(record.path.read_bytes()[:200])
+    with pytest.raises(SkyPartError) as error:
+        list(data.epoch(0))
+    assert "Traceback" not in str(error.value) and str(tmp_path) in str(error.value)

@@ -318,3 +318,28 @@ def test_fine_tuning_starts_from_a_models_weights(sues: Path, tmp_path: Path) ->
     frozen = [name for name, p in again.student.named_parameters() if not p.requires_grad]
     assert any("blocks.1." in name for name in frozen) and not any("blocks.2." in name for name in frozen)
     assert train(again).finished
+
+
+def test_a_run_from_before_a_key_was_there_goes_on(sues: Path, tmp_path: Path) -> None:
+    run = prepare(small_recipe(sues, tmp_path, teacher=False), ALONE)
+    old = {section: dict(values) for section, values in run.facts["recipe"].items()}
+    del old["data"]["shares"], old["batch"]["alike"]
+    run.facts["recipe"] = old
+    train(run)
+    assert train(prepare(small_recipe(sues, tmp_path, teacher=False), ALONE)).finished
+    shared = small_recipe(sues, tmp_path, teacher=False)
+    with pytest.raises(SkyPartError, match=r"recipe has changed since \(data\.shares\)"):
+        train(prepare(replace(shared, data=replace(shared.data, shares=(0.9,))), ALONE))
+
+
+def test_weather_that_is_drawn_otherwise_since_is_not_gone_on_with(sues: Path, tmp_path: Path) -> None:
+    plain = small_recipe(sues, tmp_path / "plain", teacher=False)
+    stormy = small_recipe(sues, tmp_path / "stormy", teacher=False)
+    stormy = replace(stormy, data=replace(stormy.data, weather="paper"))
+    for recipe in (plain, stormy):
+        run = prepare(recipe, ALONE)
+        run.facts["weather"] -= 1
+        train(run)
+    assert train(prepare(plain, ALONE)).finished
+    with pytest.raises(SkyPartError, match="weather is drawn in another way"):
+        train(prepare(stormy, ALONE))

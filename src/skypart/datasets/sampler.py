@@ -9,6 +9,9 @@ from numpy.typing import NDArray
 from skypart.datasets.records import Record
 from skypart.errors import SkyPartError
 
+_ROUNDING = 1e-9
+"""Ten shares of 0.1 make a whole location, though their sum falls short of it."""
+
 
 @dataclass(frozen=True)
 class Draw:
@@ -88,7 +91,7 @@ class BalancedSampler:
         shares: NDArray[np.float64] | None = None,
     ) -> None:
         self.index = index_locations(records)
-        there = len(self.index.names) if shares is None else int(shares.sum())
+        there = len(self.index.names) if shares is None else int(shares.sum() + _ROUNDING)
         if locations > there:
             raise SkyPartError(
                 f"a batch of {locations} locations needs as many training locations, there are "
@@ -127,7 +130,7 @@ class BalancedSampler:
         taken = np.ones(len(self.index.names), dtype=bool)
         if self.shares is not None:
             shuffled = rng.permutation(len(taken))
-            ends = np.floor(np.cumsum(self.shares[shuffled]) + rng.uniform())
+            ends = np.floor(np.cumsum(self.shares[shuffled]) + rng.uniform() + _ROUNDING)
             taken[shuffled] = np.diff(ends, prepend=0.0) > 0
         return taken
 

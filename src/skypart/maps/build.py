@@ -80,7 +80,8 @@ def _manifest(folder: Path, embedder: Embedder, model_name: str, options: ViewOp
     chosen = options or (begun.options if begun else ViewOptions())
     same = begun is not None and (begun.model["digest"], begun.options) == (embedder.digest, chosen)
     if begun is None or (not begun.maps and not same):
-        shutil.rmtree(folder / "work", ignore_errors=True)  # of an attempt that was given up
+        for left in ("work", "store"):  # of an attempt that was given up, perhaps with another model
+            shutil.rmtree(folder / left, ignore_errors=True)
         manifest = Manifest(model, chosen)
         manifest.write(folder)
         return manifest

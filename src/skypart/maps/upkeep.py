@@ -35,15 +35,16 @@ def remove_map(folder: str | Path, name: str) -> int:
     folder = Path(folder)
     Manifest.read(folder)  # before the store would make a folder where there is no index
     with EmbeddedStore(folder / "store", check=False) as store:
-        manifest = Manifest.read(folder)
-        entry = next((entry for entry in manifest.maps if entry.name == name), None)
-        kept = tuple(other for other in manifest.maps if other != entry)
-        if entry is None:
-            raise SkyPartError(f"{folder}: holds no map {name}; it has {', '.join(e.name for e in kept) or 'none'}")
-        if not kept:
-            raise SkyPartError(f"{folder}: {name} is its only map; delete the folder instead")
-        store.remove(stored_name(name, entry.fingerprint))  # first: views of a map not named would still be found
-        replace(manifest, maps=kept).write(folder)
+        with store.transaction():  # whose lock is kept until the store closes: nobody adds a map meanwhile
+            manifest = Manifest.read(folder)
+            entry = next((entry for entry in manifest.maps if entry.name == name), None)
+            kept = tuple(other for other in manifest.maps if other != entry)
+            if entry is None:
+                raise SkyPartError(f"{folder}: holds no map {name}; it has {', '.join(e.name for e in kept) or 'none'}")
+            if not kept:
+                raise SkyPartError(f"{folder}: {name} is its only map; delete the folder instead")
+            store.remove(stored_name(name, entry.fingerprint))
+        replace(manifest, maps=kept).write(folder)  # after the views: those of a map not named would still be found
         if store.stats().views >= approximate.FROM_VIEWS:
             store.build_approximate()
     return entry.views

@@ -106,10 +106,10 @@ class Embedder:
 
     @property
     def matched_blocks(self) -> tuple[int, int]:
-        """The blocks whose patch tokens are compared patch by patch: the middle one, which says what a patch looks
+        """The blocks whose patch tokens are compared patch by patch: a middle one, which says what a patch looks
         like, and the last that the head reads, which says what it is part of."""
         last = max(self.model.taps)
-        return max(1, min(self.model.tokens_from.depth // 2, last)), last
+        return max(1, round(0.6 * last)), last
 
     def tokens(self, inputs: NDArray[np.float32]) -> tuple[NDArray[np.float32], PatchTokens, tuple[int, int]]:
         """Embeddings (n, dim) of preprocessed inputs, the patch tokens of `matched_blocks` and their grid."""

@@ -22,6 +22,10 @@ FEATURES = ("similarity", "agreement", "inliers", "inlier_share", "alignment")
 Floats = NDArray[np.float64]
 
 
+MATCHING = 2
+"""Raised when photos are matched in another way: a calibration of evidence gathered before does not fit any more."""
+
+
 @dataclass(frozen=True)
 class Calibration:
     """From evidence to confidence and radius.
@@ -30,7 +34,7 @@ class Calibration:
     threshold: confidence below which there is no fix. refined, voted: 95 % error in units of the fix's own scale;
     infinite where too few photos were such to say, and such a photo gets no fix. photos: how many it was fitted on.
     source: what they were. floor_m: joins every radius as the other leg of a right triangle; for what the photos could
-    not show, such as errors of a map's own georeference where they were rendered from it.
+    not show, such as errors of a map's own georeference where they were rendered from it. matching: see MATCHING.
     """
 
     weights: tuple[float, ...]
@@ -42,6 +46,7 @@ class Calibration:
     photos: int
     source: str
     floor_m: float = 0.0
+    matching: int = MATCHING
 
     def confidence(self, evidence: Mapping[str, float]) -> float:
         """Probability that the fix lies within RIGHT_M of the truth."""
@@ -77,6 +82,7 @@ class Calibration:
                 photos=int(content["photos"]),
                 source=str(content["source"]),
                 floor_m=float(content.get("floor_m", 0.0)),
+                matching=int(content.get("matching", 1)),
             )
         except (KeyError, TypeError, ValueError) as error:
             raise SkyPartError(f"the calibration is damaged ({error!r}); run `skypart calibrate` again") from error

@@ -14,7 +14,7 @@ from skypart.maps.store import Circle, Hit
 from skypart.model.embedder import Embedder
 from skypart.position.camera import drone_place, ground_width
 from skypart.position.closer import CloserLook, LocateOptions
-from skypart.position.confidence import Calibration, default_calibration
+from skypart.position.confidence import MATCHING, Calibration, default_calibration
 from skypart.position.fix import Candidate, Fix, Hints, Peak, Prior
 from skypart.position.geodesy import distance_m
 from skypart.position.refine import Refinement, TokenReader
@@ -31,9 +31,9 @@ class Locator:
         self.tokens_of = TokenReader(embedder)
         self.options = options or LocateOptions()
         self.closer = CloserLook(index, self.tokens_of, self.options)
-        stored = index.manifest.calibration
-        self.calibrated = stored is not None
-        self.calibration = Calibration.from_dict(stored) if stored is not None else default_calibration()
+        stored = Calibration.from_dict(index.manifest.calibration) if index.manifest.calibration is not None else None
+        self.calibrated = stored is not None and stored.matching == MATCHING
+        self.calibration = stored if stored is not None and self.calibrated else default_calibration()
 
     def locate(
         self, image: RgbImage, *, name: str = "photo", prior: Prior | None = None, hints: Hints | None = None

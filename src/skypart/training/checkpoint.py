@@ -69,8 +69,11 @@ def save_checkpoint(
             save_file({k: v.detach().cpu().clone().contiguous() for k, v in tensors.items()}, temporary, metadata)
         except SafetensorError as error:
             raise SkyPartError(f"cannot write {path}: {error}; free the disk or choose another place") from error
-    for old in checkpoints(folder)[:-keep]:
-        old.unlink()
+    found = checkpoints(folder)
+    place = found.index(path)
+    # Later ones could not be read, or the run would have gone on from them.
+    for other in [*found[: max(place + 1 - keep, 0)], *found[place + 1 :]]:
+        other.unlink()
     return path
 
 

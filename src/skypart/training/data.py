@@ -14,6 +14,7 @@ from torch.utils.data import DataLoader, Dataset
 
 from skypart.datasets.records import Record
 from skypart.datasets.sampler import BalancedSampler, Draw
+from skypart.errors import SkyPartError
 from skypart.images.augment import Augmentation
 from skypart.images.decode import read_rgb
 from skypart.images.preprocess import Preprocessing, normalise
@@ -92,6 +93,20 @@ class TrainingImages(Dataset[tuple[Tensor, int]]):
         return torch.from_numpy(normalise(varied)), draw.record
 
 
+class _Told(Dataset[tuple[Tensor, int] | SkyPartError]):
+    """Images, or why one cannot be had: raised in a loading process, an error comes back as a traceback around it."""
+
+    def __init__(self, images: TrainingImages) -> None:
+        self.images = images
+
+    def __getitem__(self, draw: Any) -> tuple[Tensor, int] | SkyPartError:
+        """As `TrainingImages`, errors as values."""
+        try:
+            return self.images[draw]
+        except SkyPartError as error:
+            return error
+
+
 class TrainingData:
     """The training images of a run, batch by batch, for one rank."""
 
@@ -106,7 +121,7 @@ class TrainingData:
         mine = [batch[share.start * each : share.stop * each] for batch in self.sampler.epoch(epoch)[first_step:]]
         cv2.setNumThreads(1)  # before the fork: a copy of OpenCV's thread pool would wait for its threads for ever
         loader: DataLoader[Any] = DataLoader(
-            self.images,
+            _Told(self.images),
             batch_sampler=mine,
             num_workers=self.loader_workers,
             collate_fn=self.collate,
@@ -115,10 +130,16 @@ class TrainingData:
             prefetch_factor=4 if self.loader_workers else None,
             generator=torch.Generator(),  # else it draws from, and so changes, the random state that is saved
         )
-        yield from loader
+        for batch in loader:
+            if isinstance(batch, SkyPartError):
+                raise batch
+            yield batch
 
-    def collate(self, items: list[tuple[Tensor, int]]) -> Batch:
-        """Stack images and look up their labels."""
+    def collate(self, found: list[tuple[Tensor, int] | SkyPartError]) -> Batch | SkyPartError:
+        """Stack images and look up their labels; the first error, if there is one."""
+        items = [item for item in found if not isinstance(item, SkyPartError)]
+        if len(items) < len(found):
+            return next(item for item in found if isinstance(item, SkyPartError))
         records = [self.images.records[index] for _, index in items]
         unknown = float("nan")
         return Batch(

@@ -30,7 +30,7 @@ def overfit(recipe: Recipe, workers: Workers, locations: int = 6) -> Result:
         augment=NO_AUGMENTATION,
         data=replace(recipe.data, validation=0.0, weather="", shares=()),
         batch=replace(recipe.batch, locations=len(chosen), drone=min(4, recipe.batch.drone), steps=steps, accumulate=1),
-        optimiser=replace(recipe.optimiser, epochs=40, warmup_epochs=1.0),
+        optimiser=replace(recipe.optimiser, epochs=40, stop_after=0, warmup_epochs=1.0),
         distill=replace(recipe.distill, teacher="", mar_ramp_epochs=5.0),
         run=replace(recipe.run, out=f"{recipe.run.out}-overfit", validate_every=1, keep=1),
     )

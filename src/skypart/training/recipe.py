@@ -148,6 +148,9 @@ def _check(recipe: Recipe, source: str) -> None:
         "batch.steps": recipe.batch.steps + 1,
         "run.checkpoint_every": recipe.run.checkpoint_every + 1,
         "data.workers": recipe.data.workers + 1,
+        "data.validation_drone": recipe.data.validation_drone,
+        "optimiser.stop_after": recipe.optimiser.stop_after + 1,
+        "run.seed": recipe.run.seed + 1,
     }
     for key, value in positive.items():
         if value < 1:

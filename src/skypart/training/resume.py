@@ -4,6 +4,7 @@ from typing import Any
 
 from skypart.errors import SkyPartError
 from skypart.training.checkpoint import Progress, load_checkpoint, newest_checkpoint, read_facts
+from skypart.training.recipe import Recipe
 from skypart.training.setup import Run
 
 
@@ -15,6 +16,11 @@ def resume(run: Run) -> Progress:
     _, facts = read_facts(newest)
     if facts["data"]["fingerprint"] != run.facts["data"]["fingerprint"]:
         raise SkyPartError(f"{newest}: was trained on other data than {run.recipe.data.root}; choose another run.out")
+    if run.recipe.data.weather and facts.get("weather", run.facts["weather"]) != run.facts["weather"]:
+        raise SkyPartError(
+            f"{newest}: weather is drawn in another way since that run began; go on with the version of SkyPart that "
+            "began it, or choose another run.out"
+        )
     changed = _differences(facts["recipe"], run.facts["recipe"])
     if changed:
         raise SkyPartError(
@@ -26,6 +32,7 @@ def resume(run: Run) -> Progress:
 # What may differ between a run and its continuation: nothing of this changes a single number.
 _FREE = {
     "data.root",
+    "data.also",
     "data.workers",
     "run.out",
     "run.keep",
@@ -39,13 +46,14 @@ _FREE = {
 def _differences(old: dict[str, Any], new: dict[str, Any]) -> list[str]:
     """The keys, dotted, in which two recipes differ, but for those that change no number."""
     keys = [f"{section}.{key}" for section in new for key in new[section]]
-    return [
-        key
-        for key in keys
-        if key not in _FREE
-        and _plain(old.get(key.split(".")[0], {}).get(key.split(".")[1]))
-        != _plain(new[key.split(".")[0]][key.split(".")[1]])
-    ]
+    usual = Recipe().to_dict()  # what a run from before a key was there did
+    changed = []
+    for dotted in keys:
+        section, key = dotted.split(".")
+        before = old.get(section, {}).get(key, usual[section][key])
+        if dotted not in _FREE and _plain(before) != _plain(new[section][key]):
+            changed.append(dotted)
+    return changed
 
 
 def _plain(value: Any) -> Any:

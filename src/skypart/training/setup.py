@@ -18,6 +18,7 @@ from skypart.datasets import Dataset, Record, open_dataset
 from skypart.datasets.sampler import BalancedSampler, index_locations
 from skypart.errors import SkyPartError
 from skypart.images.preprocess import Preprocessing
+from skypart.images.weather import RENDERING
 from skypart.losses.geopart import GeoPartLoss
 from skypart.model.cost import parameters_by_module
 from skypart.model.embedder import checked_size, model_file
@@ -128,6 +129,7 @@ def prepare(recipe: Recipe, workers: Workers, records: Sequence[Record] | None =
     facts = {
         "recipe": recipe.to_dict(),
         "code": code_version(),
+        "weather": RENDERING,
         "data": {
             "name": dataset.name,
             "kind": dataset.kind,

@@ -79,7 +79,7 @@ def test_drops_drawn_at_full_size_fall_like_enlarged_ones(size: float) -> None:
     fewer = small[0] * small[1] / (401 * 512)
     drawn = scatter(*small, density, (1.0, 1.0), np.random.default_rng(1))
     exact = cv2.filter2D(enlarge_grains(drawn, (401, 512)), -1, line_kernel(length, angle))
-    drops = scatter(*coarse_size(401, 512, pitch), density * fewer, (1.0, 1.0), np.random.default_rng(2), pitch[0])
+    drops = scatter(*coarse_size(401, 512, pitch), density, (1.0, 1.0), np.random.default_rng(2), pitch[0], fewer)
     fallen = fall(drops, length, angle, pitch, cut_gain(density) / fewer)
     variance = sideways_variance(length, angle, pitch) + enlarged_variance(size)
     found = refine(np.asarray(smooth(fallen, variance, 0.0), dtype=np.uint8), 401, 512, pitch)
@@ -140,3 +140,9 @@ def test_a_grain_that_stands_still_stays_as_it_is() -> None:
     plane = drops(1)
     assert np.array_equal(fall(plane, 1, 17.0), plane)
     assert sideways_variance(1, 17.0, (1, 1)) == 0.0
+
+
+@pytest.mark.parametrize("join", [2, 3, 4, 5, 6])
+def test_as_many_of_the_brightest_grains_as_meet_on_a_pixel_stay_bright(join: int) -> None:
+    crowded = scatter(60, 80, 1.0 - 1e-7, (1.0, 1.0), np.random.default_rng(1), join)
+    assert crowded.min() > 90

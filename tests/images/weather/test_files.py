@@ -111,3 +111,39 @@ def test_photo_without_a_sheet_is_refused(photos: Path, extra: list[str], words:
 def test_folder_without_a_condition_is_refused(photos: Path, tmp_path: Path) -> None:
     result = CliRunner().invoke(app, ["weather", str(photos), str(tmp_path / "out")])
     assert isinstance(result.exception, SkyPartError) and "--condition" in str(result.exception)
+
+
+@pytest.mark.parametrize("kind", ["L", "I;16", "P", "CMYK", "RGB", "RGBA"])
+def test_a_tiff_of_any_kind_is_read_back_as_it_was_made(kind: str, tmp_path: Path) -> None:
+    root, out = tmp_path / "photos", tmp_path / "out"
+    root.mkdir()
+    if kind == "I;16":
+        Image.fromarray(picture(seed=4)[:, :, 0].astype(np.uint16) * 250).save(root / "one.tif")
+    else:
+        Image.fromarray(picture(seed=4)).convert(kind).save(root / "one.tif")
+    corrupt_folder(root, out, "snow", seed=3)
+    wanted = corrupt(read_rgb(root / "one.tif"), "snow", "paper", 3, "one.tif")
+    assert np.array_equal(read_rgb(out / "one.tif"), wanted)
+
+
+def test_a_severity_that_is_none_leaves_the_folder_free_for_one_that_is(photos: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    with pytest.raises(SkyPartError, match="severity"):
+        corrupt_folder(photos, out, "fog", severity=2.0)
+    assert corrupt_folder(photos, out, "fog", severity=1.0).written == 3
+
+
+def test_a_folder_begun_with_other_drawing_is_not_gone_on_with(photos: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    corrupt_folder(photos, out, "rain")
+    record = json.loads((out / RECORD).read_text())
+    (out / RECORD).write_text(json.dumps(record | {"rendering": record["rendering"] - 1}))
+    with pytest.raises(SkyPartError, match="choose another folder"):
+        corrupt_folder(photos, out, "rain")
+
+
+@pytest.mark.parametrize("name", ["sheet", "sheet.xyz"])
+def test_a_sheet_without_a_picture_s_suffix_is_refused_before_any_work(photos: Path, tmp_path: Path, name: str) -> None:
+    result = CliRunner().invoke(app, ["weather", str(photos / "two.png"), "-o", str(tmp_path / name)])
+    assert isinstance(result.exception, SkyPartError) and "use .png or .jpg" in str(result.exception)
+    assert not list(tmp_path.glob("sheet*"))

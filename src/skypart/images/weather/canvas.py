@@ -14,7 +14,7 @@ ROUND_TO_FLOOR = -0.4998
 """Added to a value that is then rounded, it truncates, but leaves whole numbers alone."""
 
 _BAND = 64
-_SHARPEN = 0.22
+_SHARPEN = 0.16
 _Cover: TypeAlias = tuple[BytePlane, BytePlane]
 
 # The C library of Linux returns freed memory to the system at once until a large block has been freed; planes of a

@@ -2,6 +2,7 @@
 
 import json
 import os
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,13 +13,38 @@ from skypart.atomic import atomic_path, write_text
 from skypart.errors import SkyPartError
 from skypart.images.decode import IMAGE_SUFFIXES, open_image, to_rgb
 from skypart.images.weather.apply import corrupt
-from skypart.images.weather.names import check_condition, check_profile
+from skypart.images.weather.names import RENDERING, check_condition, check_profile
+from skypart.images.weather.severity import severity_steps
 from skypart.progress import track
 
 RECORD = "weather.json"
 """File in the target folder that says which weather its images are under."""
 
-_ORIENTATION = 0x0112
+# Tags that say how the pixels of the source lie in its file; those of the new file are others. The pixels are upright.
+_STRUCTURE = (
+    254,
+    256,
+    257,
+    258,
+    259,
+    262,
+    266,
+    273,
+    274,
+    277,
+    278,
+    279,
+    284,
+    317,
+    320,
+    322,
+    323,
+    324,
+    325,
+    330,
+    338,
+    339,
+)
 _QUALITY = 95
 _OPTIONS: dict[str, dict[str, Any]] = {
     ".jpg": {"quality": _QUALITY, "subsampling": 0},
@@ -52,13 +78,17 @@ def corrupt_folder(
     """
     check_condition(condition)
     check_profile(profile)
+    if severity is not None:
+        severity_steps(condition, severity)  # refuses what is no severity before anything is written
     root, out = Path(source), Path(target)
     photos = _photos(root, out)
-    _keep_record(out / RECORD, {"condition": condition, "profile": profile, "seed": seed, "severity": severity})
+    made = {"condition": condition, "profile": profile, "seed": seed, "severity": severity, "rendering": RENDERING}
+    _keep_record(out / RECORD, made)
     todo = [photo for photo in photos if not (out / photo.relative_to(root)).exists()]
-    for photo in track(todo, f"Weather: {condition}"):
-        relative = photo.relative_to(root)
-        _corrupt_file(photo, out / relative, relative.as_posix(), condition, profile, seed, severity)
+    with closing(track(todo, f"Weather: {condition}")) as photos_left:
+        for photo in photos_left:
+            relative = photo.relative_to(root)
+            _corrupt_file(photo, out / relative, relative.as_posix(), condition, profile, seed, severity)
     return FolderResult(written=len(todo), skipped=len(photos) - len(todo))
 
 
@@ -100,7 +130,8 @@ def _corrupt_file(
         exif, colours = opened.getexif(), opened.info.get("icc_profile")
         pixels = to_rgb(opened, str(photo))
         colour_mode = opened.mode
-    exif.pop(_ORIENTATION, None)
+    for tag in _STRUCTURE:
+        exif.pop(tag, None)
     options = dict(_OPTIONS.get(target.suffix.lower(), {}))
     if len(exif):
         options["exif"] = exif

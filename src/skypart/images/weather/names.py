@@ -18,7 +18,7 @@ CONDITIONS = (
     "wind",
 )
 PROFILES = ("paper", "weatherprompt")
-RENDERING = 4
+RENDERING = 5
 """Counts changes that give other bytes for the same seed and key; caches of corrupted images go by it."""
 LABELS = {
     "normal": "Normal",

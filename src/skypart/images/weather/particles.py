@@ -24,7 +24,9 @@ from skypart.images.weather.grains import cut_gain, enlarge_grains, enlarged_var
 _MAX_LAYERS = 3
 _REPEAT = 0.09
 _SLIGHT = 0.6
-_HALF = 0.5
+# Flakes so large are smooth enough for every second row, or pixel, of a plane: imgaug enlarges them from few pixels.
+_SMOOTH_ROWS = 0.52
+_SMOOTH_COLUMNS = 0.68
 _SHARES = np.linspace(0.0, 1.0, 256)
 
 _Veil: TypeAlias = tuple[BytePlane, int, Pitch, float]
@@ -67,7 +69,7 @@ class Rain:
         # Drops are hardly larger than a pixel: drawn on the picture itself, fewer, brighter, and smoothed in the end.
         small = reduced(height, width, size)
         fewer = small[0] * small[1] / (height * width)
-        drops = scatter(*coarse_size(height, width, pitch), density * fewer, self.uniformity, rng, step)
+        drops = scatter(*coarse_size(height, width, pitch), density, self.uniformity, rng, step, fewer)
         gain = self.visibility * opacity * cut_gain(density) / fewer
         shares = fall(drops, length, angle, pitch, gain)
         # imgaug: 240, and darker where the first 1000 channel values are almost empty.
@@ -106,8 +108,8 @@ class Snow:
         """Arguments of `Canvas.cover` for one layer."""
         size, angle, speed = (uniform(rng, bounds) for bounds in (self.flake_size, self.angle, self.speed))
         length = _length(speed, height, width)
-        # imgaug enlarges them from less than half the picture's size: half of it holds them, once they fall.
-        pitch = (2, 2) if size > _HALF and length > 1 and min(height, width) > 1 else (1, 1)
+        coarse = length > 1 and min(height, width) > 1
+        pitch = (1 + (coarse and size > _SMOOTH_ROWS), 1 + (coarse and size > _SMOOTH_COLUMNS))
         flakes = scatter(*reduced(height, width, size), uniform(rng, self.density), self.uniformity, rng)
         flakes = enlarge_grains(flakes, coarse_size(height, width, pitch))
         sigma = max(height, width) * uniform(rng, self.blur)
