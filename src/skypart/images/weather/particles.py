@@ -37,7 +37,7 @@ _Cover: TypeAlias = tuple[BytePlane, BytePlane, Pitch]
 class Rain:
     """One to three layers of rain with imgaug's parameters; ranges are drawn uniformly, once a layer.
 
-    drop_size: 0..1, drops are drawn on an image reduced by 1 - drop_size, so higher is larger.
+    drop_size: 0..1; imgaug draws drops on an image of 1 - drop_size times the size, so higher is larger.
     speed: length of the streaks over the longer side of the image.
     density: share of reduced pixels that hold a drop; uniformity: 1 = the same everywhere.
     angle: of the fall in degrees from the vertical. layers: fixed number instead of a drawn one.
