@@ -21,7 +21,7 @@ import numpy as np
 from PIL import Image
 
 from skypart.atomic import atomic_path, write_text
-from skypart.images.weather import CONDITIONS, corrupt
+from skypart.images.weather import CONDITIONS, RENDERING, corrupt
 from skypart.maps.build import build_index
 from skypart.maps.cut import ViewOptions
 from skypart.maps.index import MapIndex
@@ -67,7 +67,7 @@ def photograph(work: Path, name: str, world: World, inside: bool, count: int) ->
     photos = []
     for number in track(range(count), f"photos of {name}"):
         rng = np.random.default_rng([SEED, number, len(name)])
-        path = work / name / f"{number:03d}.jpg"
+        path = work / name / f"{number:03d}-{RENDERING}.jpg"
         pose = random_pose(world, rng, altitude=(70.0, 200.0), tilt=(40.0, 90.0), fov=(45.0, 65.0), margin=130.0)
         if not path.is_file():
             picture = render_drone(world, pose, 320, draw_look(rng, "drone"), rng)

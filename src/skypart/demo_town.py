@@ -15,7 +15,7 @@ from PIL import Image
 from skypart.atomic import atomic_path, write_text
 from skypart.errors import SkyPartError
 from skypart.images.decode import RgbImage
-from skypart.images.weather import corrupt
+from skypart.images.weather import RENDERING, corrupt
 from skypart.worlds.camera import Pose
 from skypart.worlds.geotiff import write_geotiff
 from skypart.worlds.ground import World
@@ -53,7 +53,15 @@ def make_town(out: Path) -> Town:
     town = Town(maps, out / "photos", out / "flight.mp4", out / "truth.csv")
     note = out / "town.json"
     made = json.dumps(
-        {"seed": SEED, "extent": EXTENT, "gsd": GSD, "styles": STYLES, "photo": PHOTO, "video": (*VIDEO, SWING)}
+        {
+            "seed": SEED,
+            "extent": EXTENT,
+            "gsd": GSD,
+            "styles": STYLES,
+            "photo": PHOTO,
+            "video": (*VIDEO, SWING),
+            "weather": RENDERING,
+        }
     )
     if note.is_file() and note.read_text(encoding="utf-8") == made:
         return town
