@@ -17,4 +17,4 @@ def generator(*names: object) -> np.random.Generator:
 
 def uniform(rng: np.random.Generator, bounds: Range) -> float:
     """One value between the bounds."""
-    return float(rng.uniform(bounds[0], bounds[1]))
+    return bounds[0] + (bounds[1] - bounds[0]) * float(rng.random())

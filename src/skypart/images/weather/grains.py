@@ -37,11 +37,12 @@ def scatter(
     A Poisson number of grains at uniform places fills every pixel independently with the probability wanted.
     """
     cells = rows * columns
-    count = int(rng.poisson(-np.log1p(-density * fewer) * join * cells))
+    count = int(rng.poisson(-math.log1p(-density * fewer) * join * cells))
     # Beta(1, b) by its inverse distribution.
     power = 1.0 / max(1.0 - uniform(rng, uniformity), 1e-4)
     gate = (256.0 * (1.0 - rng.random(_GATE_GRID) ** power)).astype(np.float32)
-    gate = np.clip(enlarge(gate, -(-rows // _GATE_STEP), -(-columns // _GATE_STEP)), 0.0, 255.0).astype(np.uint8)
+    gate = enlarge(gate, -(-rows // _GATE_STEP), -(-columns // _GATE_STEP))
+    gate = np.minimum(np.maximum(gate, 0.0, out=gate), 255.0, out=gate).astype(np.uint8)
     places = (_raw(rng, count, np.uint32) * (cells / 2.0**32)).astype(np.intp)
     spread = math.sqrt(max(1.0 - density * (1.0 - fewer) * _MEAN**2 / _VARIANCE, 0.0))
     levels = np.round(255.0 / join * (_MEAN + spread * (_QUANTILES - _MEAN)))
