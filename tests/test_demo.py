@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+from PIL import Image
 from rich.console import Console
 
 import skypart.demo as demo
@@ -85,3 +86,12 @@ def test_real_frames_are_found_on_their_real_map(tmp_path: Path, capsys: pytest.
     assert (tmp_path / "track.gpx").is_file() and (tmp_path / "fixes.png").is_file()
     right = [line for line in told.splitlines() if "frame_" in line and "matched" in line]
     assert right, told
+
+
+def test_two_real_folders_have_indexes_of_their_own_and_frames_their_last_number(tmp_path: Path) -> None:
+    assert demo._short(tmp_path / "a") != demo._short(tmp_path / "b")
+    for name in ("flight2_000123", "flight2_000200"):
+        Image.new("RGB", (40, 30), (90, 120, 60)).save(tmp_path / f"{name}.jpg")
+    (tmp_path / "frames.csv").write_text("file,latitude,longitude\nflight2_000123.jpg,48,11\nflight2_000200.jpg,,\n")
+    demo._write_truth(tmp_path, tmp_path / "truth.csv")
+    assert (tmp_path / "truth.csv").read_text().split() == ["frame,latitude,longitude", "123,48.0,11.0"]

@@ -1,7 +1,9 @@
 """`skypart demo`: the main job on a town made from a seed, or on real data: index, locate, track, and the page."""
 
+import hashlib
 import math
 import os
+import re
 import sys
 import time
 from collections.abc import Sequence
@@ -10,6 +12,7 @@ from pathlib import Path
 
 from rich.box import SIMPLE
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Column, Table
 
 from skypart.atomic import write_text
@@ -59,7 +62,7 @@ def run_demo(out: Path, real: Path | None = None, model: str = "default", page: 
         material = real_material(real, out)
     files = material.files
     console.print(f"[bold]2[/] indexing {len(files.maps)} maps")
-    index = out / f"{'real' if real else 'town'}.skyindex"
+    index = out / ("town.skyindex" if real is None else f"real-{_short(real)}.skyindex")
     embedder = load(model)
     build_index([str(path) for path in files.maps], index, embedder, model, material.options)
     locator = Locator(MapIndex(index), embedder)
@@ -70,13 +73,14 @@ def run_demo(out: Path, real: Path | None = None, model: str = "default", page: 
     console.print(fix_table(fixes, photos))
     drawn = draw_fixes(map_picture(locator.index), locator.index.bounds, fixes, photos)
     save_figure(drawn, out / "fixes.png")
-    console.print(f"[bold]4[/] tracking {files.video.name}")
+    console.print(f"[bold]4[/] tracking {escape(files.video.name)}")
     options = TrackOptions(max_speed=45.0)
     drawing = out / "track.png"
     text = follow(locator, files.video, out / "track.gpx", options, material.rate_hz, 1.0, files.truth, drawing)
     console.print(text, highlight=False)
     console.print(
-        f"   {time.monotonic() - started:.0f} s in all; maps of the results: {out}/fixes.png, {out}/track.png"
+        f"   {time.monotonic() - started:.0f} s in all; maps of the results: {out}/fixes.png, {out}/track.png",
+        markup=False,
     )
     _show_page(locator, files.photos, index, page, console)
 
@@ -87,7 +91,9 @@ def _show_page(locator: Locator, photos: Path, index: Path, page: bool | None, c
         display = bool(os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")) or sys.platform == "darwin"
         page = display and sys.stdout.isatty()
     if not page:
-        console.print(f"[bold]5[/] the page: run `skypart serve {index} --examples {photos}`", highlight=False)
+        console.print(
+            f"[bold]5[/] the page: run `skypart serve {escape(f'{index} --examples {photos}')}`", highlight=False
+        )
         console.print(f"   and open http://127.0.0.1:{PORT}/", highlight=False)
         return
     from skypart.serve.index_service import IndexService
@@ -103,14 +109,14 @@ def fix_table(fixes: Sequence[Fix], photos: Sequence[LabelledPhoto]) -> Table:
     table = Table("", name, "latitude", "longitude", "95 %", "error", "trust", "", padding=(0, 1, 0, 0), box=SIMPLE)
     for number, (fix, photo) in enumerate(zip(fixes, photos, strict=True), start=1):
         if fix.latitude is None or fix.longitude is None or fix.radius_m is None:
-            table.add_row(str(number), photo.path.name, "", "", "", "", f"{fix.confidence:.2f}", "no fix")
+            table.add_row(str(number), escape(photo.path.name), "", "", "", "", f"{fix.confidence:.2f}", "no fix")
             continue
         error = ""
         metres = photo.error_m(latitude=fix.latitude, longitude=fix.longitude)
         if math.isfinite(metres):
             error = f"{metres:.0f} m" if metres <= fix.radius_m else f"[red]{metres:.0f} m[/]"
         found = (f"{fix.latitude:.5f}", f"{fix.longitude:.5f}", f"{fix.radius_m:.0f} m", error, f"{fix.confidence:.2f}")
-        table.add_row(str(number), photo.path.name, *found, "matched" if fix.refined else "")
+        table.add_row(str(number), escape(photo.path.name), *found, "matched" if fix.refined else "")
     return table
 
 
@@ -125,11 +131,20 @@ def real_material(folder: Path, out: Path) -> Material:
     return Material(Town(maps, folder, videos[0], truth), ViewOptions((120.0, 200.0), 0.5), 0.25, 10)
 
 
+def _short(folder: Path) -> str:
+    """A few digits that stand for a folder, so that two of them do not share an index."""
+    return hashlib.blake2b(str(folder.resolve()).encode(), digest_size=4).hexdigest()
+
+
 def _write_truth(folder: Path, truth: Path) -> None:
     """Positions of the labelled frames by frame number, as `skypart track --truth` reads them."""
     photos = read_labelled(folder)
-    numbers = ["".join(c for c in photo.path.stem if c.isdigit()) for photo in photos]
+    numbers = [re.findall(r"\d+", photo.path.stem) for photo in photos]
     if not all(numbers):
-        raise SkyPartError(f"{folder}: names of labelled frames must carry their number in the video")
-    rows = [(int(n), p.latitude, p.longitude) for n, p in zip(numbers, photos, strict=True)]
+        raise SkyPartError(f"{folder}: names of labelled frames must end with their number in the video")
+    rows = [
+        (int(found[-1]), photo.latitude, photo.longitude)
+        for found, photo in zip(numbers, photos, strict=True)
+        if photo.latitude is not None
+    ]
     write_text(truth, csv_text(["frame", "latitude", "longitude"], rows))

@@ -1,4 +1,5 @@
 import io
+import shutil
 from pathlib import Path
 
 import pytest
@@ -111,3 +112,13 @@ def test_split_falls_back_to_hard_links(tmp_path: Path, monkeypatch: pytest.Monk
     split_sues(raw, tmp_path / "split")
     linked = tmp_path / "split/Testing/150/query_drone/0008/0.jpg"
     assert linked.stat().st_ino == (raw / "drone_view_512/0008/150/0.jpg").stat().st_ino
+
+
+def test_linked_folders_count_where_they_stand_and_a_circle_ends(tmp_path: Path) -> None:
+    root = make_university(tmp_path / "set", query=(3, 4), extra=())
+    for name in ("drone", "satellite"):
+        shutil.rmtree(root / f"test/query_{name}")
+        (root / f"test/query_{name}").symlink_to(f"gallery_{name}")
+    (root / "train/drone/0001/back").symlink_to(root)
+    faults = check(root).faults
+    assert not faults["missing"] and not faults["broken"]

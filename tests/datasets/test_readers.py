@@ -120,3 +120,30 @@ def test_wrong_layouts_get_a_plain_sentence(tmp_path: Path) -> None:
     (tmp_path / "blank").mkdir()
     with pytest.raises(SkyPartError, match="is empty"):
         open_dataset(tmp_path / "blank")
+
+
+def test_folders_leave_hidden_ones_out(tmp_path: Path) -> None:
+    root = make_folders(tmp_path)
+    picture(root / "drone" / "park" / ".thumbs" / "deep" / "0.jpg", 9, 9)
+    picture(root / "drone" / "park" / "east" / "0.jpg", 9, 9)
+    names = {record.path.name for record in open_dataset(root).train if record.location == "park"}
+    assert names == {"park.png", "0.jpg", "1.jpg"}
+    assert sum(record.location == "park" and record.view == "drone" for record in open_dataset(root).train) == 3
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (b"location,lon,lat\nbridge,nan,50\n", "not on the earth"),
+        ("location,lon,lat\nK\u00f6ln,7,50\n".encode("latin-1"), "no CSV in UTF-8"),
+    ],
+)
+def test_positions_that_cannot_be_are_named(tmp_path: Path, content: bytes, words: str) -> None:
+    root = make_folders(tmp_path)
+    (root / "positions.csv").write_bytes(content)
+    with pytest.raises(SkyPartError, match=words):
+        open_dataset(root)
+    (root / "positions.csv").unlink()
+    (root / "train_ids.txt").write_bytes("K\u00f6ln".encode("latin-1"))
+    with pytest.raises(SkyPartError, match=r"train_ids\.txt: is no UTF-8"):
+        open_dataset(root)

@@ -1,6 +1,7 @@
 import csv
 import io
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -180,3 +181,18 @@ def test_reduced_and_rendered_sets_are_not_called_by_the_benchmark_name(tmp_path
     whole = [Record(tmp_path, "drone", "0001")] * 18_198
     tests = [TestSplit("D2S", None, whole[:2_331], whole), TestSplit("S2D", None, whole[:4_662], whole[:9_099])]
     assert dataset_title(Dataset("denseuav", "DenseUAV", tmp_path, [], tests)) == "DenseUAV"
+
+
+def test_distances_are_those_of_the_gallery_that_the_caption_names(tmp_path: Path) -> None:
+    dataset = open_dataset(make_denseuav(tmp_path / "data"))
+    split = dataset.tests[0]
+    tested = {record.location for record in split.query}
+    assert len(tested) < len({record.location for record in split.gallery})
+    source = source_in(tmp_path)
+    masked = run_evaluation(source, dataset, tmp_path / "masked", "fake", "masked", console=quiet())
+    kept = replace(split, gallery=[record for record in split.gallery if record.location in tested])
+    alone = run_evaluation(source, replace(dataset, tests=(kept,)), tmp_path / "kept", "fake", console=quiet())
+    names = [name for name in alone.splits[0].metrics if name.startswith(("SDM", "MA"))]
+    assert names
+    for name in names:
+        assert masked.splits[0].metrics[name] == pytest.approx(alone.splits[0].metrics[name])

@@ -14,7 +14,9 @@ import torch
 from typer.testing import CliRunner
 
 from skypart.cli import app
+from skypart.datasets import open_dataset
 from skypart.errors import SkyPartError
+from skypart.evaluation.run import EvaluateOptions, _default_output, _model_name
 from skypart.model import SkyPart
 from skypart.model.storage import save_model
 from tests.datasets.fakes import make_sues_raw, make_university
@@ -53,7 +55,7 @@ def test_evaluate_with_figures(model_file: Path, tmp_path: Path) -> None:
     smaller = json.loads((out / "result.json").read_text())["digest"]
     run(model_file, data, "-o", out, "--cache", cache, "--size", 28, "--readout", "cls")
     result = json.loads((out / "result.json").read_text())
-    assert result["digest"] != smaller and result["protocol"]["size"] == 28 and result["model"] == "tiny [cls]"
+    assert result["digest"] != smaller and result["protocol"]["size"] == 28 and result["model"] == "tiny-cls"
 
 
 def test_mistakes_get_one_sentence(model_file: Path, tmp_path: Path) -> None:
@@ -89,3 +91,23 @@ def test_killed_runs_go_on_where_they_stopped(model_file: Path, tmp_path: Path) 
     total = 20 * (3 * 4 + 1)
     assert f"\n{total - kept} images embedded" in "\n" + done.stdout
     assert sum(path.stat().st_size // 20 for path in cache.rglob("*.keys")) == total
+
+
+def test_every_choice_that_changes_numbers_has_a_folder_of_its_own(tmp_path: Path) -> None:
+    dataset = open_dataset(make_university(tmp_path / "data"))
+    chosen = [
+        EvaluateOptions(),
+        EvaluateOptions(gallery="masked"),
+        EvaluateOptions(flip=True),
+        EvaluateOptions(size=28),
+        EvaluateOptions(weather="paper"),
+        EvaluateOptions(weather="paper", seed=3),
+    ]
+    assert len({_default_output("tiny", dataset, options) for options in chosen}) == len(chosen)
+    names = [_model_name(str(tmp_path / run / "best.safetensors")) for run in ("a", "b")]
+    assert names == ["a-best", "b-best"] and _model_name("default") == "default"
+
+
+def test_a_folder_with_brackets_in_its_name_is_printed_as_it_is(model_file: Path, tmp_path: Path) -> None:
+    data, out = make_university(tmp_path / "data"), tmp_path / "out[/x] [bold]"
+    assert "out[/x] [bold]/" in run(model_file, data, "-o", out, "--cache", tmp_path / "cache", "--size", 28)

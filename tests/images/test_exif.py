@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from PIL import Image, PngImagePlugin
 
+from skypart.images import xmp as xmp_module
 from skypart.images.exif import CameraFacts, read_camera_facts
 from skypart.images.xmp import LIMIT, read_pose
 from skypart.position.hints import hints_of
@@ -143,6 +144,14 @@ def test_how_the_camera_hung(
     assert facts.heading_deg == (None if heading is None else pytest.approx(heading))
     assert facts.tilt_deg == (None if tilt is None else pytest.approx(tilt))
     assert facts.relative_altitude_m == (None if height is None else pytest.approx(height))
+
+
+def test_a_packet_nested_without_end_costs_no_more_than_its_length(monkeypatch: pytest.MonkeyPatch) -> None:
+    deep = 2000
+    collected = []
+    monkeypatch.setattr(xmp_module, "_collect", lambda parent, *_: collected.append(parent))
+    read_pose(b"<x>" + b"<CameraOrientationNED>" * deep + b"</CameraOrientationNED>" * deep + b"</x>")
+    assert deep < len(collected) <= 2 * deep
 
 
 def test_packets_of_other_formats_and_of_uploads(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """Made data: exact layouts, the same bytes for any worker count, positions, maps, resuming, clear refusals."""
 
 import csv
+import os
 import re
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from typer.testing import CliRunner
 
 from skypart.cli import app
 from skypart.errors import SkyPartError
+from skypart.worlds import make
 from skypart.worlds.layouts import assign_dense, assign_sues, assign_university
 from skypart.worlds.make import make_world
 from skypart.worlds.request import Request, build_request
@@ -191,6 +193,23 @@ def test_the_sheet_shows_what_was_made(tiny: dict[str, Path], tmp_path: Path) ->
             assert sheet.size == (3 * 64, 2 * 64)
     with pytest.raises(SkyPartError, match="no locations"):
         write_sheet(tmp_path, tmp_path / "none.png")
+
+
+def test_the_sheet_of_a_world_for_training(tmp_path: Path) -> None:
+    make_world(tmp_path / "free", build_request(None, "tiny", like="free", seed=5), workers=1)
+    write_sheet(tmp_path / "free", tmp_path / "free.png", rows=2, columns=2, size=64)
+    with Image.open(tmp_path / "free.png") as sheet:
+        assert sheet.size == (3 * 64, 2 * 64)
+
+
+def _die(job: object) -> None:
+    os._exit(137)
+
+
+def test_a_killed_process_is_told_instead_of_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(make, "_run_in_worker", _die)
+    with pytest.raises(SkyPartError, match="want of memory"):
+        make_world(tmp_path / "out", build_request(None, "tiny", seed=5, regions=2), workers=2)
 
 
 def test_the_default_request_is_the_benchmarks_own() -> None:

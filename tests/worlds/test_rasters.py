@@ -2,6 +2,7 @@
 
 import csv
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -194,3 +195,75 @@ def test_every_shared_raster_folder_is_recognised() -> None:
     assert len(find_sources(SHARED / "oam_drone_mosaics_cc_by")) == 10
     assert len(find_sources(SHARED / "naip_geotiff_public_domain")) == 2
     assert [s.name for s in find_sources(SHARED / "nust_bsd2")] == ["orthomosaic_utm43n"]
+
+
+def _lidar(folder: Path, stem: str) -> None:
+    Image.fromarray(_checks()).save(folder / f"{stem}_ortho.png")
+    Image.fromarray(np.full((300, 300), 7, dtype=np.uint16)).save(folder / f"{stem}_dsm.png")
+    meta = {
+        "gsd_m": 0.5,
+        "width": 300,
+        "height": 300,
+        "zmin_m": 1,
+        "step_m": 0.1,
+        "origin_ll_m": [5e5, 5e6],
+        "epsg": 32632,
+    }
+    (folder / f"{stem}_meta.json").write_text(json.dumps(meta))
+
+
+def test_sites_with_names_that_begin_alike_and_side_cars_are_told_apart(tmp_path: Path) -> None:
+    for stem in ("site1", "site10"):
+        _lidar(tmp_path, stem)
+        (tmp_path / f"{stem}_ortho.png.aux.xml").write_text("<PAMDataset/>")
+    assert {source.name for source in find_sources(tmp_path)} == {"site1", "site10"}
+
+
+@pytest.mark.parametrize(
+    "harm",
+    [
+        lambda text: text.replace("gsd_m", "resolution"),
+        lambda text: text.replace("file", "picture"),
+        lambda text: text.replace("0.6", "fine"),
+        lambda text: text.replace("x_ul", "left"),
+    ],
+)
+def test_a_list_that_lacks_something_is_named(tmp_path: Path, harm: Callable[[str], str]) -> None:
+    _indexed(tmp_path)
+    text = (tmp_path / "index.csv").read_text()
+    (tmp_path / "index.csv").write_text(text, encoding="utf-8-sig")
+    assert len(find_sources(tmp_path)) == 3  # as a spreadsheet saves it
+    (tmp_path / "index.csv").write_text(harm(text))
+    with pytest.raises(SkyPartError, match=r"index\.csv: .* needs the columns"):
+        find_sources(tmp_path)
+
+
+def test_dates_of_unequal_size_are_named(tmp_path: Path) -> None:
+    _indexed(tmp_path, 1)
+    Image.fromarray(_checks(8, 16)).save(tmp_path / "images" / "town_2018_0.jpg")
+    with pytest.raises(SkyPartError, match=r"128 x 128 pixels.*cut all dates"):
+        find_sources(tmp_path)[0].load()
+
+
+def test_a_damaged_geotiff_is_named_and_heights_without_a_tag_are_unknown(tmp_path: Path) -> None:
+    grid = from_origin(500_000.0, 5_000_000.0, 0.5, 0.5)
+    heights = np.full((1, 300, 300), 100.0, dtype=np.float32)
+    heights[0, :20, :20] = -9999.0
+    _write_tiff(tmp_path / "site.tif", _checks().transpose(2, 0, 1), "EPSG:32632", grid)
+    _write_tiff(tmp_path / "site_dsm.tif", heights, "EPSG:32632", grid)
+    world = find_sources(tmp_path)[0].load()
+    assert world.drone.heights.min() > 99.0 and world.valid is not None and not world.valid[:19, :19].any()
+    whole = (tmp_path / "site.tif").read_bytes()
+    (tmp_path / "site.tif").write_bytes(whole[: len(whole) // 2])
+    with pytest.raises(SkyPartError, match=r"site\.tif.*copy again"):
+        find_sources(tmp_path / "site.tif")[0].load()
+
+
+def test_two_maps_of_one_name_are_refused(tmp_path: Path) -> None:
+    grid = from_origin(500_000.0, 5_000_000.0, 0.5, 0.5)
+    for folder in ("a", "b"):
+        (tmp_path / folder).mkdir()
+        _write_tiff(tmp_path / folder / "ortho.tif", _checks().transpose(2, 0, 1), "EPSG:32632", grid)
+    request = build_request([str(tmp_path / folder / "ortho.tif") for folder in "ab"], locations=2, image_size=48)
+    with pytest.raises(SkyPartError, match="two maps are called ortho"):
+        make_world(tmp_path / "out", request)

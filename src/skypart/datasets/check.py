@@ -74,12 +74,13 @@ def check(root: str | Path, decode: bool = False, workers: int = 4) -> CheckRepo
 def _sort_files(root: Path, kind: str, counts: dict[str, PartCount], faults: dict[Fault, list[str]]) -> Iterator[str]:
     """Yield each image's path relative to `root`, counted into its part or reported."""
     parts = [count.part for count in counts.values()]
-    seen: set[str] = set()
+    above: dict[str, frozenset[str]] = {}
     for folder, subfolders, files in os.walk(root, followlinks=True):
-        if os.path.realpath(folder) in seen:  # a link back into the data set would never end
+        around = above.get(os.path.dirname(folder), frozenset())  # noqa: PTH120
+        if os.path.realpath(folder) in around:  # a link back to a folder that holds it would never end
             subfolders.clear()
             continue
-        seen.add(os.path.realpath(folder))
+        above[folder] = around | {os.path.realpath(folder)}
         own = {"maps"} if folder == str(root) and (root / WORLD_FILE).is_file() else set()
         subfolders[:] = sorted(name for name in subfolders if name[0] != "." and name not in own)
         inside = os.path.relpath(folder, root).replace(os.sep, "/")

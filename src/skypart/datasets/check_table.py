@@ -1,6 +1,7 @@
 """Print a check's report for people."""
 
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from skypart.datasets.check import CheckReport
@@ -17,7 +18,7 @@ _WORDS = {
 def print_report(report: CheckReport, console: Console | None = None) -> None:
     """Print counts beside the published ones, notes, and up to ten sentences for each kind of fault."""
     console = console or Console()
-    table = Table(title=f"{report.name} in {report.root}", title_justify="left")
+    table = Table(title=escape(f"{report.name} in {report.root}"), title_justify="left")
     table.add_column("part")
     for column in ("locations", "published", "images", "published"):
         table.add_column(column, justify="right")

@@ -68,7 +68,10 @@ def _parse(line: str, where: str) -> tuple[str, Position]:
 def _degrees(word: str, positive: str, negative: str) -> float:
     if word[0] not in positive + negative:
         raise ValueError(word)
-    return float(word[1:]) * (1.0 if word[0] == positive else -1.0)
+    degrees = float(word[1:])
+    if not abs(degrees) <= 180:
+        raise ValueError(word)
+    return degrees * (1.0 if word[0] == positive else -1.0)
 
 
 def read(root: Path) -> Dataset:

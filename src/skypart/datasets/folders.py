@@ -52,7 +52,10 @@ def read(root: Path) -> Dataset:
         raise SkyPartError(f"{root}: needs a `drone` and a `satellite` folder")
     positions = root / POSITIONS
     train_ids = root / "train_ids.txt"
-    trained = set(train_ids.read_text(encoding="utf-8").split()) if train_ids.is_file() else None
+    try:
+        trained = set(train_ids.read_text(encoding="utf-8-sig").split()) if train_ids.is_file() else None
+    except UnicodeDecodeError as error:
+        raise SkyPartError(f"{train_ids}: is no UTF-8 text ({error}); save it as UTF-8") from error
     return read_pair(drone, satellite, positions if positions.is_file() else None, trained, root)
 
 
@@ -93,7 +96,9 @@ def _records(folder: Path, view: View) -> list[Record]:
     """Location = name of the sub-folder (images at any depth below it), or the stem of a loose file."""
     records = [Record(path, view, path.stem) for path in images_in(folder)]
     for location in folders_in(folder):
-        inner = [location, *sorted(sub for sub in location.rglob("*") if sub.is_dir())]
+        below = sorted(sub for sub in location.rglob("*") if sub.is_dir())
+        hidden = [sub for sub in below if any(part[0] == "." for part in sub.relative_to(location).parts)]
+        inner = [location, *(sub for sub in below if sub not in hidden)]
         records += [Record(path, view, location.name) for sub in inner for path in images_in(sub)]
     return records
 
@@ -107,6 +112,14 @@ def _place(record: Record, places: dict[str, Place], root: Path) -> Record:
 
 def read_places(file: Path) -> dict[str, Place]:
     """Read the CSV of positions: key (`path` relative to the root, or `location`) -> place."""
+    try:
+        return _read_places(file)
+    except (UnicodeDecodeError, csv.Error) as error:
+        raise SkyPartError(f"{file}: is no CSV in UTF-8 ({error}); save it as such") from error
+
+
+def _read_places(file: Path) -> dict[str, Place]:
+    """`read_places`, with errors of decoding as they come."""
     places: dict[str, Place] = {}
     with file.open(encoding="utf-8-sig", newline="") as stream:
         rows = csv.DictReader(stream)
@@ -124,7 +137,7 @@ def read_places(file: Path) -> dict[str, Place]:
                 raise SkyPartError(
                     f"{file}, line {number}: longitude and latitude must be degrees ({error})"
                 ) from error
-            if abs(position.longitude) > 180 or abs(position.latitude) > 90:
+            if not (abs(position.longitude) <= 180 and abs(position.latitude) <= 90):
                 raise SkyPartError(
                     f"{file}, line {number}: {position} is not on the earth; longitude and latitude swapped?"
                 )

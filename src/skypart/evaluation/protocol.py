@@ -15,7 +15,7 @@ from skypart.evaluation.embedding import Corruption, ImageSource
 from skypart.evaluation.metrics import metrics_from_ranks
 from skypart.evaluation.published import dataset_title
 from skypart.evaluation.ranking import rank_positives, top_matches
-from skypart.evaluation.scores import GalleryMode
+from skypart.evaluation.scores import GalleryMode, is_junk
 
 Vectors: TypeAlias = dict[Path, NDArray[np.float32]]
 SDM_KS = (1, 3, 5, 10)
@@ -155,8 +155,10 @@ def _evaluate_split(split: TestSplit, vectors: Vectors, protocol: Protocol) -> S
     metrics["AP standard"] = metrics_from_ranks(ranks, "standard")["AP"]
     here, there = positions(split.query), positions(split.gallery)
     if here is not None and there is not None:
-        ks = [k for k in SDM_KS if k <= len(gallery)]
-        ranking, _ = top_matches(query, gallery, max(ks))
+        ids = locations(split.gallery)
+        shown = np.where(is_junk(locations(split.query), ids, protocol.gallery), "-1", ids)
+        ks = [k for k in SDM_KS if k <= np.count_nonzero(shown != "-1")]
+        ranking, _ = top_matches(query, gallery, max(ks), shown)
         metrics |= sdm(here, there, ranking, ks)
         exact = sdm(here, there, ranking, ks, mode="exact")
         metrics |= {f"{name} exact": value for name, value in exact.items()}

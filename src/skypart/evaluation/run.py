@@ -51,8 +51,8 @@ def evaluate_files(model: str, data: Path, options: EvaluateOptions) -> None:
     dataset = open_dataset(data)
     check_splits(dataset)
     embedder = load(model, options.device, options.size, options.readout)  # type: ignore[arg-type]
-    name = Path(model).stem + ("" if options.readout in (None, "full") else f" [{options.readout}]")
-    out = options.output or _default_output(name, dataset, options.weather)
+    name = _model_name(model) + ("" if options.readout in (None, "full") else f"-{options.readout}")
+    out = options.output or _default_output(name, dataset, options)
     gallery: GalleryMode = "masked" if options.gallery == "masked" else "full"
     source = open_source(embedder, options.cache, options.batch_size)
     with source.cache:
@@ -65,9 +65,21 @@ def evaluate_files(model: str, data: Path, options: EvaluateOptions) -> None:
             run_weather(source, dataset, out, name, protocol, severities)
 
 
-def _default_output(model: str, dataset: Dataset, weather: str | None) -> Path:
-    name = f"{model}-{dataset.kind}-{dataset.root.resolve().name}".replace(" ", "-")
-    return Path("runs/evaluation") / (name if weather is None else f"{name}-weather-{weather}")
+def _model_name(model: str) -> str:
+    """What a model is called in tables: its file's name, with its folder's where all runs call their files so."""
+    path = Path(model)
+    return f"{path.resolve().parent.name}-{path.stem}" if path.stem in ("best", "model") else path.stem
+
+
+def _default_output(model: str, dataset: Dataset, options: EvaluateOptions) -> Path:
+    """A folder for each choice that changes the numbers."""
+    words = [model, dataset.kind, dataset.root.resolve().name]
+    words += [options.gallery] if options.gallery != "full" else []
+    words += ["flip"] if options.flip else []
+    words += [f"{options.size}px"] if options.size is not None else []
+    words += [f"weather-{options.weather}"] if options.weather is not None else []
+    words += [f"seed-{options.seed}"] if options.weather is not None and options.seed else []
+    return Path("runs/evaluation") / "-".join(words).replace(" ", "-")
 
 
 def _severities(text: str | None) -> list[float]:
@@ -111,10 +123,13 @@ def run_evaluation(
 
         draw_figures(out, dataset, vectors, result, embedder)
     console.print(
-        f"{source.computed:,} images embedded, the rest came from the cache {source.cache.folder}", soft_wrap=True
+        f"{source.computed:,} images embedded, the rest came from the cache {source.cache.folder}",
+        soft_wrap=True,
+        markup=False,
     )
     console.print(
         f"wrote {out}/: result.json, table and details as .csv .md .tex" + (", figures/" if figures else ""),
         soft_wrap=True,
+        markup=False,
     )
     return result

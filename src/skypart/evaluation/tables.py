@@ -8,6 +8,7 @@ from itertools import groupby
 
 from rich import box
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table as RichTable
 
 QUOTED = "quoted"
@@ -69,7 +70,7 @@ def terminal() -> Console:
 
 def print_table(console: Console, table: Table) -> None:
     """Print for a terminal, block by block: the metrics of a group below each other, quoted rows dim."""
-    console.print(table.caption, highlight=False, style="bold")
+    console.print(table.caption, highlight=False, style="bold", markup=False)
     for _, members in groupby(table.columns, key=lambda column: column.block):
         console.print(_block(table, list(members)))
 
@@ -91,7 +92,7 @@ def _block(table: Table, columns: Sequence[Column]) -> RichTable:
             shown.add_row("quoted from the paper:", style="italic")
         for row in rows:
             cells = ["\n".join(cell(row, column) for column in members) for members in groups]
-            shown.add_row(row.method, *cells, style="dim" if quoted else "bold")
+            shown.add_row(escape(row.method), *cells, style="dim" if quoted else "bold")
     return shown
 
 

@@ -87,9 +87,11 @@ def run_weather(
         print_table(console, table)
     draw_weather_figures(out / "figures", result)
     console.print(
-        f"{source.computed:,} images embedded, the rest came from the cache {source.cache.folder}", soft_wrap=True
+        f"{source.computed:,} images embedded, the rest came from the cache {source.cache.folder}",
+        soft_wrap=True,
+        markup=False,
     )
-    console.print(f"wrote {out}/: weather.json, weather-*.csv .md .tex, figures/", soft_wrap=True)
+    console.print(f"wrote {out}/: weather.json, weather-*.csv .md .tex, figures/", soft_wrap=True, markup=False)
     return result
 
 

@@ -75,7 +75,7 @@ def _numbers(packet: bytes | str | None) -> dict[str, float]:
         if _bare(node.tag) == "Description":
             _collect(node, "", found)
         elif _bare(node.tag) == "CameraOrientationNED":
-            for inner in node.iter():
+            for inner in (node, *node):  # its numbers, or those of the description in it; no deeper
                 _collect(inner, "CameraOrientationNED/", found)
     return found
 

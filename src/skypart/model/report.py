@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from skypart.model.cost import measure
@@ -46,7 +47,8 @@ def print_description(description: dict[str, Any], as_json: bool = False) -> Non
         print(json.dumps(description, indent=2))
         return
     console = Console()
-    console.print(f"[bold]{Path(description['file']).name}[/]  {description['megabytes']} MB, {description['file']}")
+    file = escape(description["file"])
+    console.print(f"[bold]{escape(Path(description['file']).name)}[/]  {description['megabytes']} MB, {file}")
     parameters = Table("module", "parameters", title="Parameters")
     for module, count in description["parameters"].items():
         parameters.add_row(module, f"{count:,}")

@@ -93,6 +93,8 @@ class SkyPart(nn.Module, HubMixin):
             raise SkyPartError(
                 f"pooled_parts={config.pooled_parts} must lie between 1 and prototypes={config.prototypes}"
             )
+        if config.min_active < 1:
+            raise SkyPartError(f"min_active={config.min_active} would let all prototypes close; use 1 or more")
         self.config = config
         self.preprocessing = Preprocessing()
         self.recipe: dict[str, Any] = {}

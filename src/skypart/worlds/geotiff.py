@@ -19,6 +19,8 @@ from skypart.worlds.ground import FloatMap, World
 from skypart.worlds.relief import ground_from_raster
 from skypart.worlds.sources import RasterSource
 
+_DEEPEST = -500.0
+"""Metres: no ground lies lower."""
 SURFACE_SUFFIXES = ("_dsm", "_DSM", "_dem", "_DEM")
 
 
@@ -43,6 +45,15 @@ def geotiff_source(path: Path) -> RasterSource:
 
 def load_geotiff(source: RasterSource) -> World:
     """Read a GeoTIFF as a World; degrees and web Mercator are resampled to UTM metres, north up."""
+    try:
+        return _loaded(source)
+    except rasterio.errors.RasterioError as error:
+        files = " and ".join(str(file) for file in (*source.files, source.surface) if file is not None)
+        raise SkyPartError(f"{files}: cannot be read to the end ({error}); copy again what is damaged") from error
+
+
+def _loaded(source: RasterSource) -> World:
+    """`load_geotiff`, with rasterio's own errors."""
     with rasterio.open(source.files[0]) as raster:
         epsg, grid, width, height = _metric_grid(raster)
         unit = _metres_per_unit(rasterio.crs.CRS.from_epsg(epsg))
@@ -148,6 +159,7 @@ def _read_surface(path: Path, epsg: int, grid: Affine, width: int, height: int) 
             dst_nodata=np.nan,
             resampling=Resampling.bilinear,
         )
+    heights[heights < _DEEPEST] = np.nan  # -9999 and the like, in files that do not say so
     known = np.isfinite(heights)
     if not known.any():
         raise SkyPartError(f"{path}: no height falls on the picture beside it; check the georeference of both")

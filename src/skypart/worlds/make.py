@@ -72,7 +72,9 @@ def _run(jobs: list[Job], workers: int, report: Callable[[int], None]) -> Iterat
         return
     context = multiprocessing.get_context("spawn")
     count = context.Value("q", 0)
+    others = {child.pid for child in multiprocessing.active_children()}
     with context.Pool(workers, _start_worker, (count,)) as pool:
+        started = {child.pid for child in multiprocessing.active_children()} - others
         results = pool.imap_unordered(_run_in_worker, jobs)
         for _ in jobs:
             while True:
@@ -81,6 +83,11 @@ def _run(jobs: list[Job], workers: int, report: Callable[[int], None]) -> Iterat
                     break
                 except multiprocessing.TimeoutError:
                     report(count.value)
+                    if started - {child.pid for child in multiprocessing.active_children()}:
+                        raise SkyPartError(
+                            "a process that draws was killed, probably for want of memory; give the same command "
+                            "again with --workers 1, it goes on"
+                        ) from None
             report(count.value)
             yield rows
 
@@ -167,6 +174,10 @@ def _share_rasters(request: Request, layout: Layout, spacing: float) -> list[tup
     sources = [source for source in found if _wanted(source.name, request)]
     if not sources:
         raise SkyPartError(f"--skip and --only leave no map; there are {', '.join(s.name for s in found[:8])}, ...")
+    names = [source.name for source in sources]
+    double = next((name for name in names if names.count(name) > 1), None)
+    if double:
+        raise SkyPartError(f"{', '.join(request.sources)}: two maps are called {double}; rename one of the files")
     order = np.random.default_rng([request.seed, 4]).permutation(len(sources))
     sources = [sources[i] for i in order]
     room = []

@@ -1,6 +1,7 @@
 """Real rasters as worlds: an orthophoto with a surface model, a GeoTIFF, or indexed pictures of several dates."""
 
 import csv
+import glob
 import json
 import re
 from collections import defaultdict
@@ -12,7 +13,7 @@ from numpy.typing import NDArray
 from pyproj import CRS, Transformer
 
 from skypart.errors import SkyPartError
-from skypart.images.decode import listed_file, open_image, read_rgb
+from skypart.images.decode import IMAGE_SUFFIXES, listed_file, open_image, read_rgb
 from skypart.worlds.geotiff import geotiff_source
 from skypart.worlds.ground import FloatMap, World
 from skypart.worlds.relief import ground_from_raster
@@ -44,8 +45,9 @@ def find_sources(path: Path, seed: int = 0) -> list[RasterSource]:
 def _lidar_source(meta_path: Path) -> RasterSource:
     meta = _read_json(meta_path)
     stem = meta_path.name.removesuffix("meta.json").rstrip("_")
-    pictures = sorted(meta_path.parent.glob(f"{stem}*_ortho.*"))
-    surfaces = sorted(meta_path.parent.glob(f"{stem}*_dsm.png"))
+    beside = sorted(meta_path.parent.glob(f"{glob.escape(stem) or '*'}_ortho.*"))
+    pictures = [path for path in beside if path.suffix.lower() in IMAGE_SUFFIXES]
+    surfaces = sorted(meta_path.parent.glob(f"{glob.escape(stem) or '*'}_dsm.png"))
     if len(pictures) != 1 or len(surfaces) != 1:
         raise SkyPartError(f"{meta_path}: needs one {stem or '*'}_ortho picture and one _dsm.png beside it")
     try:
@@ -91,8 +93,20 @@ def _lidar_georeference(meta: dict[str, Any], height_m: float, path: Path) -> tu
 
 def _indexed_sources(folder: Path, seed: int) -> list[RasterSource]:
     """Pictures of index.csv; those that share city and place are dates of one map, in an order drawn from `seed`."""
+    listing = folder / "index.csv"
+    try:
+        return _listed(folder, listing, seed)
+    except (KeyError, TypeError, ValueError, csv.Error) as error:
+        raise SkyPartError(
+            f"{listing}: {error} is missing or cannot be read; it needs the columns file, gsd_m, width, height and "
+            "epsg, x_ul, y_ul or lon_nw, lat_nw (docs/worlds.md), in UTF-8"
+        ) from error
+
+
+def _listed(folder: Path, listing: Path, seed: int) -> list[RasterSource]:
+    """The sources of an index.csv; a bad one raises whatever it trips over."""
     groups: dict[str, list[dict[str, str]]] = defaultdict(list)
-    with (folder / "index.csv").open(newline="", encoding="utf-8") as lines:
+    with listing.open(newline="", encoding="utf-8-sig") as lines:
         for line in csv.DictReader(lines):
             key = f"{line['city']}_{line['place']}" if "place" in line else Path(line["file"]).stem
             groups[key].append(line)
@@ -103,6 +117,8 @@ def _indexed_sources(folder: Path, seed: int) -> list[RasterSource]:
         first = dated[0]
         files = tuple(listed_file(folder, line["file"]) for line in dated)
         extent = (float(first["width"]) * float(first["gsd_m"]), float(first["height"]) * float(first["gsd_m"]))
+        for corner in ("epsg", "x_ul", "y_ul") if "epsg" in first else ("lon_nw", "lat_nw"):
+            float(first[corner])
         sources.append(RasterSource(name, files, None, extent, _load_indexed, tuple(first.items())))
     return sources
 
@@ -111,6 +127,12 @@ def _load_indexed(source: RasterSource) -> World:
     meta = dict(source.meta)
     gsd = float(meta["gsd_m"])
     pictures = [read_rgb(file) for file in source.files]
+    for file, picture in zip(source.files, pictures, strict=True):
+        if picture.shape != pictures[0].shape:
+            raise SkyPartError(
+                f"{file}: {picture.shape[1]} x {picture.shape[0]} pixels, another date of the same place has "
+                f"{pictures[0].shape[1]} x {pictures[0].shape[0]}; cut all dates of a place alike"
+            )
     holes = np.any([picture.max(axis=2) == 0 for picture in pictures], axis=0)
     valid: NDArray[np.bool_] | None = ~holes if holes.mean() > 0.002 else None
     if "epsg" in meta:

@@ -11,6 +11,7 @@ from skypart.errors import SkyPartError
 from skypart.images.decode import RgbImage, read_rgb
 
 PATTERNS = (
+    ("satellite/{}/*", "drone/{}/*", "satellite"),
     ("satellite-view/{}/*", "drone_view_512/{}/*/*", "satellite-view"),
     ("t*/satellite/{}/*", "t*/drone/{}/*", "train/satellite"),
     ("test/gallery_satellite/{}/*", "test/gallery_drone/{}/*", "test/gallery_satellite"),
