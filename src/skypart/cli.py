@@ -87,8 +87,9 @@ def parts(
 ) -> None:
     """Draw a photo beside its parts: one colour a prototype, with centroids and their graph."""
     from skypart.images.decode import read_rgb
+    from skypart.images.picture_file import save_picture
     from skypart.model.embedder import load
-    from skypart.model.picture import parts_picture, save_picture
+    from skypart.model.picture import parts_picture
 
     image = read_rgb(photo)
     save_picture(parts_picture(image, load(model, size=size).explain(image), photo.name), output)

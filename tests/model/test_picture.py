@@ -7,8 +7,9 @@ import pytest
 from PIL import Image
 
 from skypart.errors import SkyPartError
+from skypart.images.picture_file import save_picture
 from skypart.model.embedder import Explanation
-from skypart.model.picture import EDGE, PALETTE, colour, part_overlay, parts_picture, save_picture
+from skypart.model.picture import EDGE, PALETTE, colour, part_overlay, parts_picture
 from tests.model.builders import scene
 
 

@@ -76,11 +76,11 @@ def _sort_files(root: Path, kind: str, counts: dict[str, PartCount], faults: dic
     parts = [count.part for count in counts.values()]
     above: dict[str, frozenset[str]] = {}
     for folder, subfolders, files in os.walk(root, followlinks=True):
-        around = above.get(os.path.dirname(folder), frozenset())  # noqa: PTH120
-        if os.path.realpath(folder) in around:  # a link back to a folder that holds it would never end
+        around, real = above.get(os.path.dirname(folder), frozenset()), os.path.realpath(folder)  # noqa: PTH120
+        if real in around:  # a link back to a folder that holds it would never end
             subfolders.clear()
             continue
-        above[folder] = around | {os.path.realpath(folder)}
+        above[folder] = around | {real}
         own = {"maps"} if folder == str(root) and (root / WORLD_FILE).is_file() else set()
         subfolders[:] = sorted(name for name in subfolders if name[0] != "." and name not in own)
         inside = os.path.relpath(folder, root).replace(os.sep, "/")

@@ -96,11 +96,15 @@ def _records(folder: Path, view: View) -> list[Record]:
     """Location = name of the sub-folder (images at any depth below it), or the stem of a loose file."""
     records = [Record(path, view, path.stem) for path in images_in(folder)]
     for location in folders_in(folder):
-        below = sorted(sub for sub in location.rglob("*") if sub.is_dir())
-        hidden = [sub for sub in below if any(part[0] == "." for part in sub.relative_to(location).parts)]
-        inner = [location, *(sub for sub in below if sub not in hidden)]
+        below = sorted(sub for sub in location.rglob("*") if sub.is_dir() and not _hidden(sub, location))
+        inner = [location, *below]
         records += [Record(path, view, location.name) for sub in inner for path in images_in(sub)]
     return records
+
+
+def _hidden(folder: Path, above: Path) -> bool:
+    """Whether the folder, or one between it and `above`, is one that file managers do not show."""
+    return any(part[0] == "." for part in folder.relative_to(above).parts)
 
 
 def _place(record: Record, places: dict[str, Place], root: Path) -> Record:

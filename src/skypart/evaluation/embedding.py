@@ -66,6 +66,11 @@ class ImageSource:
     computed: int = 0
     _hashes: dict[Path, str] = field(default_factory=dict)
 
+    @property
+    def account(self) -> str:
+        """How much work it was, in a sentence."""
+        return f"{self.computed:,} images embedded, the rest came from the cache {self.cache.folder}"
+
     def embed(
         self,
         paths: Sequence[Path],

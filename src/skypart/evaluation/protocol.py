@@ -136,6 +136,12 @@ def locations(records: Sequence[Record]) -> NDArray[np.str_]:
     return np.array([record.location for record in records])
 
 
+def shown_ids(split: TestSplit, gallery_mode: GalleryMode) -> NDArray[np.str_]:
+    """(g,) location names of the gallery, "-1" for images that `gallery_mode` leaves out."""
+    ids = locations(split.gallery)
+    return np.where(is_junk(locations(split.query), ids, gallery_mode), "-1", ids)
+
+
 def positions(records: Sequence[Record]) -> NDArray[np.float64] | None:
     """(n, 2) degrees, longitude first, or None unless all have one."""
     known = [record.position for record in records if record.position is not None]
@@ -155,8 +161,7 @@ def _evaluate_split(split: TestSplit, vectors: Vectors, protocol: Protocol) -> S
     metrics["AP standard"] = metrics_from_ranks(ranks, "standard")["AP"]
     here, there = positions(split.query), positions(split.gallery)
     if here is not None and there is not None:
-        ids = locations(split.gallery)
-        shown = np.where(is_junk(locations(split.query), ids, protocol.gallery), "-1", ids)
+        shown = shown_ids(split, protocol.gallery)
         ks = [k for k in SDM_KS if k <= np.count_nonzero(shown != "-1")]
         ranking, _ = top_matches(query, gallery, max(ks), shown)
         metrics |= sdm(here, there, ranking, ks)

@@ -122,11 +122,7 @@ def run_evaluation(
         from skypart.evaluation.figures import draw_figures
 
         draw_figures(out, dataset, vectors, result, embedder)
-    console.print(
-        f"{source.computed:,} images embedded, the rest came from the cache {source.cache.folder}",
-        soft_wrap=True,
-        markup=False,
-    )
+    console.print(source.account, soft_wrap=True, markup=False)
     console.print(
         f"wrote {out}/: result.json, table and details as .csv .md .tex" + (", figures/" if figures else ""),
         soft_wrap=True,

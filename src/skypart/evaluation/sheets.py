@@ -9,9 +9,9 @@ from PIL import Image, ImageDraw, ImageFont
 
 from skypart.datasets.records import Record, TestSplit
 from skypart.evaluation.drawing import AMBER, BLUE
-from skypart.evaluation.protocol import Vectors, locations, stack
+from skypart.evaluation.protocol import Vectors, locations, shown_ids, stack
 from skypart.evaluation.ranking import rank_positives, top_matches
-from skypart.evaluation.scores import Floats, GalleryMode, Integers, is_junk
+from skypart.evaluation.scores import Floats, GalleryMode, Integers
 from skypart.images.decode import ImageLike, RgbImage, read_rgb
 
 MATCHES = 5
@@ -43,8 +43,7 @@ def retrieve(split: TestSplit, vectors: Vectors, gallery_mode: GalleryMode) -> R
     query, gallery = stack(split.query, vectors), stack(split.gallery, vectors)
     query_ids, gallery_ids = locations(split.query), locations(split.gallery)
     first = rank_positives(query, query_ids, gallery, gallery_ids, gallery_mode).first()
-    shown = np.where(is_junk(query_ids, gallery_ids, gallery_mode), "-1", gallery_ids)
-    best, scores = top_matches(query, gallery, MATCHES, shown)
+    best, scores = top_matches(query, gallery, MATCHES, shown_ids(split, gallery_mode))
     right = gallery_ids[best] == query_ids[:, None]
     wrong_score = np.where(right, -np.inf, scores).max(axis=1)
     margin = np.where(first == 0, scores[:, 0] - np.where(np.isfinite(wrong_score), wrong_score, 0.0), -1.0)

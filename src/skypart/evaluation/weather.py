@@ -86,11 +86,7 @@ def run_weather(
         write_tables(out, f"weather-{direction}", table)
         print_table(console, table)
     draw_weather_figures(out / "figures", result)
-    console.print(
-        f"{source.computed:,} images embedded, the rest came from the cache {source.cache.folder}",
-        soft_wrap=True,
-        markup=False,
-    )
+    console.print(source.account, soft_wrap=True, markup=False)
     console.print(f"wrote {out}/: weather.json, weather-*.csv .md .tex, figures/", soft_wrap=True, markup=False)
     return result
 

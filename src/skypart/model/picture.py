@@ -1,13 +1,9 @@
 """A photo beside its parts: one colour a prototype, inactive ones faded, centroids and the graph between them."""
 
-from pathlib import Path
-
 import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, ImageDraw, ImageFont
 
-from skypart.atomic import atomic_path
-from skypart.errors import SkyPartError
 from skypart.images.decode import RgbImage
 from skypart.model.embedder import Explanation
 
@@ -52,14 +48,6 @@ def parts_picture(image: RgbImage, seen: Explanation, title: str = "") -> Image.
     draw.text((EDGE + 2 * _MARGIN, 8), f"parts: {int(seen.active.sum())} active", fill=(30, 30, 30), font=_font(16))
     _draw_legend(draw, seen, 2 * EDGE + 3 * _MARGIN, head)
     return canvas
-
-
-def save_picture(picture: Image.Image, path: Path) -> None:
-    """Write `picture` to `path`, atomically, in the format its suffix names."""
-    if path.suffix.lower() not in Image.registered_extensions():
-        raise SkyPartError(f"{path}: no picture format has the suffix {path.suffix!r}; use .png or .jpg")
-    with atomic_path(path) as temporary:
-        picture.save(temporary)
 
 
 def _font(size: int) -> ImageFont.FreeTypeFont | ImageFont.ImageFont:

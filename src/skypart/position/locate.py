@@ -31,9 +31,12 @@ class Locator:
         self.tokens_of = TokenReader(embedder)
         self.options = options or LocateOptions()
         self.closer = CloserLook(index, self.tokens_of, self.options)
-        stored = Calibration.from_dict(index.manifest.calibration) if index.manifest.calibration is not None else None
-        self.calibrated = stored is not None and stored.matching == MATCHING
-        self.calibration = stored if stored is not None and self.calibrated else default_calibration()
+        self.calibration = default_calibration()
+        self.calibrated = False
+        if index.manifest.calibration is not None:
+            own = Calibration.from_dict(index.manifest.calibration)
+            if own.matching == MATCHING:
+                self.calibration, self.calibrated = own, True
 
     def locate(
         self, image: RgbImage, *, name: str = "photo", prior: Prior | None = None, hints: Hints | None = None

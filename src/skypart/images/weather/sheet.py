@@ -8,9 +8,8 @@ import matplotlib
 import numpy as np
 from PIL import Image, ImageDraw, ImageFont
 
-from skypart.atomic import atomic_path
-from skypart.errors import SkyPartError
 from skypart.images.decode import RgbImage, read_rgb
+from skypart.images.picture_file import check_suffix, save_picture
 from skypart.images.weather.apply import corrupt
 from skypart.images.weather.names import CONDITIONS, LABELS, PROFILES
 
@@ -57,12 +56,8 @@ def contact_sheet(photo: RgbImage, seed: int = 0, key: str = "", cell: int = 320
 
 def save_contact_sheet(photo: str | os.PathLike[str], target: str | os.PathLike[str], seed: int = 0) -> None:
     """Write the contact sheet of a photo file to an image file; the photo's file name is its key."""
-    suffix = Path(target).suffix.lower()
-    if suffix not in Image.registered_extensions():
-        raise SkyPartError(f"{target}: no picture format has the suffix {suffix!r}; use .png or .jpg")
-    sheet = contact_sheet(read_rgb(photo), seed, Path(photo).name)
-    with atomic_path(target) as temporary:
-        Image.fromarray(sheet).save(temporary)
+    check_suffix(target)
+    save_picture(Image.fromarray(contact_sheet(read_rgb(photo), seed, Path(photo).name)), target)
 
 
 @lru_cache(maxsize=8)
