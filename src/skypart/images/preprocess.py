@@ -9,6 +9,7 @@ from PIL import Image
 
 from skypart.errors import SkyPartError
 from skypart.images.decode import ImageLike, RgbImage, read_rgb
+from skypart.images.level import level
 
 MEAN = (0.485, 0.456, 0.406)
 STD = (0.229, 0.224, 0.225)
@@ -28,10 +29,12 @@ class Preprocessing:
 
     size: edge of the square model input in pixels.
     interpolation: the filter, always antialiased; peers use `area` on corrupted images.
+    level: whether weak contrast, as of fog, is lifted (`images/level.py`).
     """
 
     size: int = 448
     interpolation: Interpolation = "bicubic"
+    level: bool = False
 
     def __post_init__(self) -> None:
         """Refuse an unknown filter."""
@@ -47,7 +50,11 @@ class Preprocessing:
 
     def __call__(self, source: ImageLike) -> NDArray[np.float32]:
         """Turn a path, PIL image or array into a (3, size, size) float32 model input."""
-        return normalise(self.resize(read_rgb(source)))
+        return self.finish(self.resize(read_rgb(source)))
+
+    def finish(self, image: RgbImage) -> NDArray[np.float32]:
+        """Turn a picture of the right size, (size, size, 3) uint8, into a (3, size, size) float32 model input."""
+        return normalise(level(image) if self.level else image)
 
 
 def normalise(image: RgbImage) -> NDArray[np.float32]:

@@ -79,7 +79,10 @@ class Embedder:
     @cached_property
     def digest(self) -> str:
         """A hash of weights and settings: equal digests give equal embeddings."""
-        settings = [asdict(self.model.config), asdict(self.preprocessing), describe_backbone(self.model.backbone)]
+        prepared = asdict(self.preprocessing)
+        if not self.preprocessing.level:
+            del prepared["level"]  # models from before this setting keep their digest, indexes and caches theirs
+        settings = [asdict(self.model.config), prepared, describe_backbone(self.model.backbone)]
         digest = hashlib.blake2b(json.dumps(settings, sort_keys=True).encode(), digest_size=16)
         for key, tensor in sorted(self.model.state_dict().items()):
             digest.update(key.encode())

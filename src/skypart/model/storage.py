@@ -17,7 +17,7 @@ from skypart.model.backbone import build_backbone, describe_backbone
 from skypart.model.skypart import HeadConfig, SkyPart
 from skypart.model.weights_files import load_strictly, read_state
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 
 
 def save_model(model: SkyPart, path: str | Path, dtype: Literal["float32", "float16"] = "float32") -> None:
@@ -101,6 +101,7 @@ def card_fields(model: SkyPart) -> dict[str, Any]:
     return {
         "size": model.preprocessing.size,
         "interpolation": model.preprocessing.interpolation,
+        "level": model.preprocessing.level,
         "parameters": f"{sum(p.numel() for p in model.parameters()) / 1e6:.2f} M",
         "backbone": model.provenance.get("backbone", description["kind"]),
         "readout": model.config.readout,

@@ -17,7 +17,7 @@ from skypart.datasets.sampler import BalancedSampler, Draw
 from skypart.errors import SkyPartError
 from skypart.images.augment import Augmentation
 from skypart.images.decode import read_rgb
-from skypart.images.preprocess import Preprocessing, normalise
+from skypart.images.preprocess import Preprocessing
 from skypart.images.weather import PROFILES, WeatherTransform
 from skypart.training.distributed import Workers
 
@@ -90,7 +90,7 @@ class TrainingImages(Dataset[tuple[Tensor, int]]):
             weather, key = found
             image = weather(image, key, draw.seed)
         varied = self.augmentation.finish(image, self.preprocessing, rng)
-        return torch.from_numpy(normalise(varied)), draw.record
+        return torch.from_numpy(self.preprocessing.finish(varied)), draw.record
 
 
 class _Told(Dataset[tuple[Tensor, int] | SkyPartError]):

@@ -108,7 +108,7 @@ def prepare(recipe: Recipe, workers: Workers, records: Sequence[Record] | None =
     )
     student = build_student(recipe)
     student.to(workers.device)
-    preprocessing = Preprocessing(size=recipe.backbone.size)
+    preprocessing = student.preprocessing
     data = _training_data(recipe, split, preprocessing, workers)
     teacher = None
     if recipe.loss.distill and recipe.loss.teacher and recipe.distill.teacher:
@@ -175,7 +175,7 @@ def build_student(recipe: Recipe) -> SkyPart:
         student = load_model(model_file(recipe.backbone.start)).with_readout(recipe.head.readout)
     else:
         student = SkyPart.from_backbone(recipe.backbone.name, recipe.head, recipe.run.seed)
-    student.preprocessing = Preprocessing(size=checked_size(student, recipe.backbone.size))
+    student.preprocessing = Preprocessing(size=checked_size(student, recipe.backbone.size), level=recipe.backbone.level)
     student.freeze(recipe.backbone.trainable_blocks)
     student.tokens_from.gradient_checkpointing = recipe.backbone.gradient_checkpointing
     return student.train()
