@@ -82,6 +82,8 @@ def test_digests_tell_models_apart(tiny_model: SkyPart) -> None:
     assert digest(tiny_model) == first
     tiny_model.preprocessing = Preprocessing(size=56)
     seen = {first, digest(tiny_model)}
+    tiny_model.preprocessing = Preprocessing(size=56, level=True)
+    seen.add(digest(tiny_model))
     tiny_model.with_readout("part")
     seen.add(digest(tiny_model))
     # The same tensors under another number of heads are another model.
@@ -92,7 +94,7 @@ def test_digests_tell_models_apart(tiny_model: SkyPart) -> None:
     with torch.no_grad():
         tiny_model.bank.prototypes[0, 0] += 1e-6
     seen.add(digest(tiny_model))
-    assert len(seen) == 6
+    assert len(seen) == 7
 
 
 def test_embedding_files(model_path: Path, tmp_path: Path) -> None:

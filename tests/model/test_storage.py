@@ -69,12 +69,15 @@ def test_the_header_says_what_the_file_is(saved: Path) -> None:
     assert header["provenance"]["data"] == "fields"
     assert header["backbone"]["kind"] == "vit"
     assert header["head"]["prototypes"] == 6
-    assert header["preprocessing"] == {"size": 56, "interpolation": "area"}
+    assert header["preprocessing"] == {"size": 56, "interpolation": "area", "level": False}
 
 
 def test_newer_files_are_refused(saved: Path, tmp_path: Path) -> None:
     newer = altered(saved, tmp_path / "newer.safetensors", format_version=str(FORMAT_VERSION + 1))
-    with pytest.raises(SkyPartError, match=r"newer.safetensors: model format 2 is newer than 1; upgrade skypart"):
+    with pytest.raises(
+        SkyPartError,
+        match=rf"newer.safetensors: model format {FORMAT_VERSION + 1} is newer than {FORMAT_VERSION}; upgrade",
+    ):
         load_model(newer)
     head = json.dumps(read_metadata(saved)["head"] | {"wings": 2})
     with pytest.raises(SkyPartError, match="unknown head settings wings; upgrade skypart"):

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from skypart.errors import SkyPartError
 from skypart.model import VisionTransformer, ViTConfig, load_backbone
+from skypart.model import vit as module
 from skypart.model.checkpoints import infer_config
 from tests.model.builders import TINY_VIT, pictures, scramble, scrambled_vit
 
@@ -107,6 +108,33 @@ def test_the_shared_trunk_and_the_rest_make_the_whole(trainable: int, taps: tupl
     for expected, found in zip(whole, vit.finish(trunk, taps), strict=True):
         torch.testing.assert_close(found.cls, expected.cls, atol=1e-6, rtol=0)
         torch.testing.assert_close(found.patches, expected.patches, atol=1e-6, rtol=0)
+
+
+@pytest.mark.parametrize("trainable", [0, 2])
+def test_rounds_of_images_give_what_all_at_once_give(trainable: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    vit, images = scrambled_vit(TINY_VIT), pictures(5, 56, 70)
+    vit.freeze(trainable)
+    found = {}
+    for size in (1, 2, 5, 9):
+        monkeypatch.setattr(module, "CPU_ROUND", size)
+        seen: list[int] = []
+        hook = vit.blocks[0].register_forward_hook(lambda _, inputs, __, seen=seen: seen.append(len(inputs[0])))
+        (found[size],) = vit(images)
+        hook.remove()
+        assert seen == {1: [1] * 5, 2: [2, 2, 1], 5: [5], 9: [5]}[size]
+    for size in (1, 2, 9):
+        torch.testing.assert_close(found[size].patches, found[5].patches, atol=1e-6, rtol=0)
+        assert found[size].patches.requires_grad == (trainable > 0)
+
+
+def test_an_exported_graph_has_no_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
+    vit = scrambled_vit(TINY_VIT)
+    seen: list[int] = []
+    vit.blocks[0].register_forward_hook(lambda _, inputs, __: seen.append(len(inputs[0])))
+    monkeypatch.setattr(torch.compiler, "is_compiling", lambda: True)
+    with torch.no_grad():
+        vit(pictures(2 * module.CPU_ROUND, 28, 28))
+    assert seen == [2 * module.CPU_ROUND]
 
 
 @pytest.mark.parametrize("qkv_bias", [True, False])

@@ -13,9 +13,11 @@ from skypart.datasets.sampler import BalancedSampler, Draw
 from skypart.errors import SkyPartError
 from skypart.images.augment import NO_AUGMENTATION, Augmentation
 from skypart.images.decode import read_rgb
-from skypart.images.preprocess import normalise
+from skypart.images.preprocess import Preprocessing, normalise
+from skypart.model.storage import load_model, save_model
 from skypart.training.data import Batch, TrainingData, TrainingImages, fingerprint
 from skypart.training.distributed import Workers
+from skypart.training.setup import build_student, prepare
 from tests.training.small_runs import ALONE, PREPROCESSING, small_recipe, small_run
 
 
@@ -106,6 +108,21 @@ def test_without_augmentation_training_sees_what_evaluation_sees(sues: Path) -> 
         for place, index in enumerate(batch.records):
             expected = PREPROCESSING(data.images.records[index].path)
             np.testing.assert_array_equal(batch.images[place].numpy(), expected)
+
+
+def test_weak_contrast_is_lifted_in_training_and_by_the_model_it_makes(sues: Path, tmp_path: Path) -> None:
+    recipe = small_recipe(sues, tmp_path / "a", teacher=False)
+    recipe = replace(recipe, augment=NO_AUGMENTATION, backbone=replace(recipe.backbone, level=True))
+    run = prepare(recipe, ALONE)
+    batch = next(run.data.epoch(0))
+    lifted = [Preprocessing(28, level=True)(run.split.train[index].path) for index in batch.records]
+    plain = [Preprocessing(28)(run.split.train[index].path) for index in batch.records]
+    np.testing.assert_array_equal(batch.images.numpy(), np.stack(lifted))
+    assert not np.array_equal(lifted, plain)
+    save_model(run.student, tmp_path / "start.safetensors")
+    assert load_model(tmp_path / "start.safetensors").preprocessing == Preprocessing(28, level=True)
+    later = replace(recipe.backbone, start=str(tmp_path / "start.safetensors"), level=False)
+    assert build_student(replace(recipe, backbone=later)).preprocessing.level
 
 
 @pytest.mark.parametrize("profile", ["paper", "weatherprompt"])

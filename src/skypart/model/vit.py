@@ -12,6 +12,9 @@ from torch.utils.checkpoint import checkpoint
 from skypart.errors import SkyPartError
 from skypart.model.positions import PositionMode, interpolate_positions
 
+CPU_ROUND = 6
+"""Images that go together through blocks without gradient on a CPU: what a layer writes the next finds in the cache."""
+
 
 @dataclass(frozen=True)
 class ViTConfig:
@@ -107,16 +110,24 @@ class FeedForward(nn.Module):
         return self.fc2(self.act(self.fc1(x)))  # type: ignore[no-any-return]
 
 
-class LayerScale(nn.Module):
-    """A learned factor for each channel of a residual branch."""
+class Residual(nn.Module):
+    """Adds a branch to the tokens it came from."""
+
+    def forward(self, x: Tensor, branch: Tensor) -> Tensor:
+        """Both (..., dim) -> the same shape."""
+        return x + branch
+
+
+class LayerScale(Residual):
+    """Adds a branch with a learned factor for each of its channels, in one pass."""
 
     def __init__(self, dim: int) -> None:
         super().__init__()
         self.gamma = nn.Parameter(torch.ones(dim))
 
-    def forward(self, x: Tensor) -> Tensor:
-        """(..., dim) -> the same shape."""
-        return x * self.gamma
+    def forward(self, x: Tensor, branch: Tensor) -> Tensor:
+        """Both (..., dim) -> the same shape."""
+        return torch.addcmul(x, branch, self.gamma)
 
 
 class Block(nn.Module):
@@ -126,15 +137,15 @@ class Block(nn.Module):
         super().__init__()
         self.norm1 = nn.LayerNorm(config.dim, eps=config.eps)
         self.attn = Attention(config.dim, config.heads, config.qkv_bias)
-        self.ls1 = LayerScale(config.dim) if config.layer_scale else nn.Identity()
+        self.ls1 = LayerScale(config.dim) if config.layer_scale else Residual()
         self.norm2 = nn.LayerNorm(config.dim, eps=config.eps)
         self.mlp = FeedForward(config.dim, config.hidden)
-        self.ls2 = LayerScale(config.dim) if config.layer_scale else nn.Identity()
+        self.ls2 = LayerScale(config.dim) if config.layer_scale else Residual()
 
     def forward(self, x: Tensor) -> Tensor:
         """(batch, tokens, dim) -> the same shape."""
-        x = x + self.ls1(self.attn(x, self.norm1))
-        return x + self.ls2(self.mlp(self.norm2(x)))  # type: ignore[no-any-return]
+        x = self.ls1(x, self.attn(x, self.norm1))
+        return self.ls2(x, self.mlp(self.norm2(x)))  # type: ignore[no-any-return]
 
 
 class VisionTransformer(nn.Module):
@@ -221,16 +232,24 @@ class VisionTransformer(nn.Module):
 
     def run(self, x: Tensor, start: int, stop: int) -> Tensor:
         """Tokens (batch, tokens, dim) through blocks start..stop-1; the frozen ones without gradient."""
-        for index in range(start, stop):
-            block = self.blocks[index]
-            if index < self.frozen_blocks:
-                with torch.no_grad():
-                    x = block(x)
-            elif self.gradient_checkpointing and torch.is_grad_enabled():
-                x = checkpoint(block, x, use_reentrant=False)
-            else:
-                x = block(x)
+        learns = max(start, min(stop, self.frozen_blocks)) if torch.is_grad_enabled() else stop
+        if start < learns:
+            with torch.no_grad():
+                x = self._run_still(x, start, learns)
+        for block in self.blocks[learns:stop]:
+            x = checkpoint(block, x, use_reentrant=False) if self.gradient_checkpointing else block(x)
         return x
+
+    def _run_still(self, x: Tensor, start: int, stop: int) -> Tensor:
+        """`run` where nothing is kept for a gradient: on a CPU a few images at a time, in one piece when exported."""
+        rounds = x.device.type == "cpu" and not torch.compiler.is_compiling()
+        parts = torch.split(x, CPU_ROUND) if rounds else (x,)
+        done = []
+        for part in parts:
+            for block in self.blocks[start:stop]:
+                part = block(part)
+            done.append(part)
+        return done[0] if len(done) == 1 else torch.cat(done)
 
     def split(self, x: Tensor, grid: tuple[int, int]) -> Tokens:
         """Apply the final norm to (batch, tokens, dim) and name its parts."""

@@ -38,10 +38,10 @@ class BackboneRecipe:
 
     name: str = "dinov2_vits14"
     size: int = 448  # input pixels, divisible by the patch
-    level: bool = False  # lift weak contrast, as of fog, in every picture before the backbone sees it
     trainable_blocks: int = 6  # the last ones; the others run without gradient
     gradient_checkpointing: bool = False
     start: str = ""  # a SkyPart model file to fine-tune, instead of a fresh head on `name`
+    level: bool = False  # lift weak contrast, as of fog, in every picture; a model of `start` that does goes on so
 
 
 @dataclass(frozen=True)

@@ -175,7 +175,8 @@ def build_student(recipe: Recipe) -> SkyPart:
         student = load_model(model_file(recipe.backbone.start)).with_readout(recipe.head.readout)
     else:
         student = SkyPart.from_backbone(recipe.backbone.name, recipe.head, recipe.run.seed)
-    student.preprocessing = Preprocessing(size=checked_size(student, recipe.backbone.size), level=recipe.backbone.level)
+    size = checked_size(student, recipe.backbone.size)
+    student.preprocessing = Preprocessing(size, level=recipe.backbone.level or student.preprocessing.level)
     student.freeze(recipe.backbone.trainable_blocks)
     student.tokens_from.gradient_checkpointing = recipe.backbone.gradient_checkpointing
     return student.train()
