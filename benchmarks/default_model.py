@@ -43,6 +43,8 @@ ROOT = Path(__file__).resolve().parent.parent
 HELD_OUT = "autzen,long_beach,eureka"
 Embed = Callable[[Sequence[RgbImage]], dict[str, NDArray[np.float32]]]
 FULL, CLS = "SkyPart", "CLS-only, trained the same way"
+MADE = "made by"
+EARLIER = "an earlier version (the untrained readouts, 2026-11-16)"
 UNTRAINED = {"untrained, mean patch of block 8": (8, "patches"), "untrained, CLS of block 10": (10, "cls")}
 
 
@@ -106,7 +108,9 @@ def views_of(world: Path) -> tuple[list[Path], list[tuple[str, Path]]]:
     return tiles, [(place, path) for place in places for path in (pictures[place][0], pictures[place][-1])]
 
 
-def retrieval(embed: Embed, world: Path, conditions: Sequence[str] = ("normal",)) -> dict[str, dict[str, Any]]:
+def retrieval(
+    embed: Embed, world: Path, size: int, conditions: Sequence[str] = ("normal",)
+) -> dict[str, dict[str, Any]]:
     """R@1 of both directions by readout and condition, one tile a place; with several conditions one drone picture
     a place."""
     files, drones = views_of(world)
@@ -117,6 +121,8 @@ def retrieval(embed: Embed, world: Path, conditions: Sequence[str] = ("normal",)
     found: dict[str, dict[str, Any]] = {name: {} for name in tiles}
     for condition in track(conditions, world.name):
         pictures = [corrupt(read_rgb(path), condition, "paper", 0, f"{place}/{path.name}") for place, path in drones]
+        if condition != "normal":  # as `skypart evaluate --weather` does
+            pictures = [Preprocessing(size, "area").resize(picture) for picture in pictures]
         for name, queries in embed(pictures).items():
             found[name][condition] = both_ways(queries, labels, tiles[name], places)
     return found
@@ -172,9 +178,11 @@ def frames(embed: Embed, shared: Path, size: int) -> dict[str, dict[str, float]]
     return found
 
 
-def measure(arguments: argparse.Namespace) -> dict[str, Any]:
-    """All figures: by readout, then by set. What was measured before with the same model is kept beside the worlds."""
+def measure(arguments: argparse.Namespace) -> tuple[dict[str, Any], list[str]]:
+    """All figures, by readout, then by set, and the code that gave them. What was measured before with the same model
+    is kept beside the worlds."""
     sets = worlds(arguments)
+    made: set[str] = set()
     figures: dict[str, Any] = {}
     for model, (embed, digest) in models(arguments).items():
         kept = arguments.work / f"figures-{arguments.size}-{digest[:12]}.json"
@@ -184,21 +192,23 @@ def measure(arguments: argparse.Namespace) -> dict[str, Any]:
             "nust": partial(frames, embed, arguments.shared, arguments.size),
         }
         for world, path in sets.items():
-            jobs[world] = partial(retrieval, embed, path)
+            jobs[world] = partial(retrieval, embed, path, arguments.size)
             if model == FULL and world in ("real", "procedural"):
-                jobs[f"{world}, weather"] = partial(retrieval, embed, path, CONDITIONS)
+                jobs[f"{world}, weather"] = partial(retrieval, embed, path, arguments.size, CONDITIONS)
         for job, run in jobs.items():
-            label = f"{job}, drawing {RENDERING}" if job.endswith("weather") else job
+            label = f"{job}, drawing {RENDERING}, area" if job.endswith("weather") else job
             if label not in known:
                 console.print(f"{model}: {job}")
                 known[label] = run()
+                known.setdefault(MADE, {})[label] = f"{code_version()} of {datetime.date.today().isoformat()}"
                 write_text(kept, json.dumps(known, indent=1))
+            made.add(known.get(MADE, {}).get(label, EARLIER))
             for name, found in known[label].items():
                 figures.setdefault(name, {})[job] = found
-    return figures
+    return figures, sorted(made)
 
 
-def tables(figures: dict[str, Any], size: int) -> str:
+def tables(figures: dict[str, Any], size: int, made: Sequence[str]) -> str:
     """The figures as Markdown."""
     real = [name for name in figures[FULL] if list(figures[FULL][name]) == ["normal"]]
     lines = [
@@ -224,10 +234,10 @@ def tables(figures: dict[str, Any], size: int) -> str:
             values = [weather[condition][direction] for condition in CONDITIONS]
             row = " | ".join(f"{value:.1f}" for value in values)
             lines.append(f"| {world}, {arrow} | {row} | {np.mean(values):.1f} |")
-    when = datetime.date.today().isoformat()
     lines += [
         "",
-        f"Input {size} px. {platform.machine()}, {os.cpu_count()} cores, {when}, code {code_version()}. "
+        f"Input {size} px, corrupted pictures resized by area. {platform.machine()}, {os.cpu_count()} cores, "
+        f"code {'; '.join(made)}. "
         f"Command: `python {' '.join(sys.argv)}`",
     ]
     return "\n".join(lines) + "\n"
@@ -244,9 +254,9 @@ def main() -> None:
     parser.add_argument("--workers", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--out", type=Path, default=ROOT / "docs" / "results" / "default-model.md")
     arguments = parser.parse_args()
-    figures = measure(arguments)
+    figures, made = measure(arguments)
     write_text(arguments.out.with_suffix(".json"), json.dumps(figures, indent=1) + "\n")
-    text = tables(figures, arguments.size)
+    text = tables(figures, arguments.size, made)
     page = arguments.out.read_text(encoding="utf-8") if arguments.out.is_file() else "<!-- figures -->\n<!-- end -->\n"
     marked = re.sub(r"(<!-- figures -->\n).*?(<!-- end -->)", lambda m: m[1] + text + m[2], page, flags=re.DOTALL)
     write_text(arguments.out, marked)

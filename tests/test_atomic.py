@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from skypart.atomic import atomic_path, write_text
+from skypart.atomic import atomic_path, check_place, write_text
 from skypart.errors import SkyPartError
 
 
@@ -79,6 +79,16 @@ def test_places_that_cannot_be_written(tmp_path: Path) -> None:
         with pytest.raises(SkyPartError, match=f"cannot write {target}"):
             write_text(target, "text")
     assert sorted(p.name for p in tmp_path.rglob("*")) == ["file", "folder"]
+
+
+def test_a_place_is_checked_before_long_work(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("x")
+    check_place(tmp_path / "new.txt")
+    check_place(tmp_path / "file")
+    for target in (tmp_path, tmp_path / "file" / "inside.txt"):
+        with pytest.raises(SkyPartError, match=f"cannot write {target}"):
+            check_place(target)
+    assert [p.name for p in tmp_path.iterdir()] == ["file"] and (tmp_path / "file").read_text() == "x"
 
 
 def test_forgetting_to_write_is_an_error(tmp_path: Path) -> None:

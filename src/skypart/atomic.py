@@ -37,6 +37,20 @@ def atomic_path(path: str | os.PathLike[str]) -> Iterator[Path]:
             temporary.unlink(missing_ok=True)
 
 
+def check_place(path: str | os.PathLike[str]) -> None:
+    """Refuse, before long work, a place where its result could not be written."""
+    target = Path(path)
+    if target.is_dir():
+        raise SkyPartError(f"cannot write {target}: is a folder; name a file in it")
+    with suppress(_TriedError), atomic_path(target) as temporary:
+        temporary.touch()
+        raise _TriedError
+
+
+class _TriedError(Exception):
+    """Ends a trial before anything is renamed."""
+
+
 def write_text(path: str | os.PathLike[str], text: str) -> None:
     """Write `text` to `path` as UTF-8, atomically."""
     with atomic_path(path) as temporary:

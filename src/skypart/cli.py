@@ -286,11 +286,13 @@ def locate(
     device: Annotated[str, typer.Option(help="cpu or cuda.")] = "cpu",
 ) -> None:
     """Say where photos were taken, with a 95 % error radius, or why not (exit code 3 if any has no fix)."""
-    from skypart.atomic import write_text
+    from skypart.atomic import check_place, write_text
     from skypart.bridge.formats import write_fixes
     from skypart.position.photos import NO_FIX, locate_photos, open_locator, read_hints, read_prior
 
     write_fixes([], format)
+    if output is not None:
+        check_place(output)
     hints = read_hints(heading, altitude, tilt, fov)
     prior = read_prior(near, radius)
     fixes = locate_photos(open_locator(index, model, device, network=network), photos, prior, hints)

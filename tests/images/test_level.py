@@ -61,6 +61,19 @@ def test_blank_pictures_stay_blank(value: int) -> None:
     assert (lifted == lifted[0, 0]).all()
 
 
+def test_black_beyond_a_maps_edge_counts_for_nothing() -> None:
+    """Ground looks the same whether or not a part of the picture is missing, and what is missing stays black."""
+    whole = veiled(ground(), 0.2)
+    edge = whole.copy()
+    edge[:, SIZE // 2 :] = 0
+    lifted = level(edge)
+    assert (lifted[:, SIZE // 2 :] == 0).all()
+    left = np.s_[:, : SIZE // 2]
+    assert np.abs(lifted[left].astype(float) - level(whole)[left]).mean() < 12
+    assert lifted[left].std() > 0.8 * level(whole)[left].std()
+    assert (level(np.where(edge > 0, edge, 0)[..., ::-1].copy())[:, SIZE // 2 :] == 0).all()
+
+
 def test_any_shape_and_the_same_twice() -> None:
     rng = np.random.default_rng(1)
     for shape in ((14, 14, 3), (40, 224, 3), (15, 17, 3)):

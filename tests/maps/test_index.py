@@ -17,8 +17,9 @@ from skypart.maps.footprint import Bounds, join_bounds
 from skypart.maps.index import MapIndex
 from skypart.maps.manifest import Manifest
 from skypart.maps.picture import map_picture
-from skypart.maps.sources import open_maps
+from skypart.maps.sources import open_maps, there
 from skypart.maps.store import approximate
+from skypart.maps.upkeep import maps_table, remove_map
 from skypart.maps.views import plan_views, read_view
 from tests.maps.makers import write_raster
 from tests.position.stand_in import ColourEmbedder, degrees, quilt, write_quilt
@@ -177,6 +178,53 @@ def test_a_changed_map_replaces_its_views_and_no_others(town: Path, tmp_path: Pa
     found = index.search(ColourEmbedder().embed([old]), 100)[0]
     assert {hit.map_name for hit in found} == {"town", "village"}
     assert found[0].score < 0.99, "the old pixels are still found"
+
+
+def test_another_file_of_the_same_name_does_not_replace_a_map(town: Path, tmp_path: Path) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    other = write_quilt(tmp_path / "elsewhere" / "town.tif", seed=5, edge=200, east=4000.0)
+    built(tmp_path / "i", town)
+    before = files(tmp_path / "i")
+    with pytest.raises(SkyPartError, match=r"holds a map town already, of .*town\.tif; rename .*elsewhere"):
+        built(tmp_path / "i", other)
+    assert files(tmp_path / "i") == before
+    town.unlink()
+    assert set(built(tmp_path / "i", other)) == {"town"}
+
+
+def test_a_calibration_is_of_the_maps_it_was_made_with(town: Path, tmp_path: Path) -> None:
+    built(tmp_path / "i", town)
+    manifest = Manifest.read(tmp_path / "i")
+    assert not manifest.calibration_fits
+    replace(manifest, calibration={"maps": manifest.maps_digest}).write(tmp_path / "i")
+    assert Manifest.read(tmp_path / "i").calibration_fits
+    assert str(maps_table(MapIndex(tmp_path / "i")).caption).rpartition(", ")[2] == "calibrated"
+    built(tmp_path / "i", write_quilt(tmp_path / "village.tif", seed=3, edge=200, east=2000.0))
+    assert not Manifest.read(tmp_path / "i").calibration_fits
+    assert "before its maps changed" in str(maps_table(MapIndex(tmp_path / "i")).caption)
+    remove_map(tmp_path / "i", "village")
+    assert Manifest.read(tmp_path / "i").calibration_fits
+
+
+def test_a_map_that_may_not_be_read_is_missing(town: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    built(tmp_path / "i", town)
+    opened = Path.open
+
+    def forbidden(path: Path, *more: Any, **options: Any) -> Any:
+        if path.name == "town.tif":
+            raise PermissionError(13, "Permission denied")
+        return opened(path, *more, **options)
+
+    monkeypatch.setattr(Path, "open", forbidden)
+    assert MapIndex(tmp_path / "i").missing == ["town"]
+    with pytest.raises(SkyPartError, match=r"town\.tif: cannot be read \(Permission denied\)"):
+        open_maps([str(town)])
+
+    def hidden(path: Path, **_: Any) -> bool:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(Path, "exists", hidden)
+    assert not there(town)
 
 
 def _any() -> Any:

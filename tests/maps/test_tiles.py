@@ -2,18 +2,20 @@
 
 import io
 import json
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import numpy as np
 import pytest
 from PIL import Image
-from pmtiles.tile import TileType, tileid_to_zxy
+from pmtiles.tile import Entry, TileType, deserialize_header, tileid_to_zxy
 
 from skypart.errors import SkyPartError
 from skypart.maps.footprint import Footprint
 from skypart.maps.map_source import MapSource
 from skypart.maps.sources import open_maps
-from skypart.maps.tile_archives import from_numbers
+from skypart.maps.tile_archives import PmTiles, from_numbers
 from skypart.maps.tiles import complete_levels
 from skypart.maps.views import ground_at, read_view
 from tests.maps.makers import (
@@ -158,6 +160,41 @@ def test_archives_cut_short_are_refused(tmp_path: Path) -> None:
     base.write_bytes(base.read_bytes()[:5000])
     with pytest.raises(SkyPartError, match=r"town.mbtiles: cannot be read as MBTiles"):
         open_maps([str(base)])
+
+
+def test_a_damaged_directory_is_a_sentence(tmp_path: Path) -> None:
+    whole = write_pmtiles(tmp_path / "town.pmtiles", encoded(tiles_around(AROUND, ZOOM, 1))).read_bytes()
+    header = deserialize_header(whole[:127])
+    root = header["root_offset"]
+    refused = 0
+    for number in range(header["root_length"]):
+        changed = bytearray(whole)
+        changed[root + number] ^= 0x5A
+        (tmp_path / f"{number}.pmtiles").write_bytes(changed)
+        try:
+            open_maps([str(tmp_path / f"{number}.pmtiles")])
+        except SkyPartError:
+            refused += 1
+    assert refused > header["root_length"] / 2
+
+
+def test_directories_that_point_at_each_other_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    archive = PmTiles(write_pmtiles(tmp_path / "town.pmtiles", encoded(tiles_around(AROUND, ZOOM, 1))))
+    monkeypatch.setattr(archive, "_directory", lambda *_: [Entry(0, 0, 10, 0)])
+    with pytest.raises(SkyPartError, match="directories point at each other"):
+        archive.tiles()
+    monkeypatch.setattr(archive, "_directory", lambda *_: [Entry(0, 0, 10, 10**12)])
+    with pytest.raises(SkyPartError, match="too many tiles"):
+        archive.tiles()
+
+
+@pytest.mark.parametrize("change", ["zoom_level = NULL", "zoom_level = 'deep'", "zoom_level = 99", "tile_data = NULL"])
+def test_a_damaged_table_of_tiles_is_a_sentence(tmp_path: Path, change: str) -> None:
+    path = write_mbtiles(tmp_path / "town.mbtiles", encoded(tiles_around(AROUND, ZOOM, 1)))
+    with closing(sqlite3.connect(path)) as base, base:
+        base.execute(f"UPDATE tiles SET {change}")
+    with pytest.raises(SkyPartError, match=r"town.mbtiles: its table of tiles is damaged"):
+        check_ground(open_maps([str(path)])[0], AROUND)
 
 
 def test_an_archive_without_tiles_is_refused(tmp_path: Path) -> None:

@@ -177,7 +177,14 @@ def test_photos_from_outside_have_infinite_errors_and_do_no_harm() -> None:
     outside = [evidence(0.3)] * 40
     calibration = fit([*good, *outside], [5.0] * 60 + [math.inf] * 40, "both")
     assert calibration.confidence(good[0]) >= calibration.threshold > calibration.confidence(outside[0])
-    assert calibration.refined == pytest.approx(0.5) and math.isfinite(calibration.voted)
+    assert calibration.refined == pytest.approx(0.5)
+    assert math.isinf(calibration.voted), "no photo was voted: nothing is known of their errors"
+
+
+def test_a_small_group_gets_a_radius_no_smaller_than_its_own_errors() -> None:
+    found = [evidence(0.9)] * 60 + [evidence(0.9, 0.0)] * 8 + [evidence(0.3)] * 20
+    calibration = fit(found, [5.0] * 60 + [30.0] * 8 + [math.inf] * 20, "both")
+    assert calibration.refined == pytest.approx(0.5) and calibration.voted == pytest.approx(3.0)
 
 
 @pytest.mark.parametrize(

@@ -365,3 +365,23 @@ def test_a_calibration_of_another_way_of_matching_is_not_taken(tmp_path: Path) -
     index.manifest.write(index.folder)
     locator = Locator(MapIndex(index.folder), ColourEmbedder())
     assert not locator.calibrated and locator.calibration == default_calibration()
+    assert "matched in another way" in locator.outdated
+
+
+def test_a_calibration_of_other_maps_is_not_taken(tmp_path: Path) -> None:
+    index = make_index(tmp_path / "i", [write_quilt(tmp_path / "t.tif", edge=EDGE // 2)])
+    for maps, taken in ((index.manifest.maps_digest, True), ("others", False)):
+        index.manifest = replace(index.manifest, calibration={**SURE.to_dict(), "maps": maps})
+        index.manifest.write(index.folder)
+        locator = Locator(MapIndex(index.folder), ColourEmbedder())
+        assert locator.calibrated == taken and bool(locator.outdated) == (not taken)
+
+
+def test_a_photo_that_cannot_be_checked_says_why_it_has_no_fix(tmp_path: Path, town: RgbImage) -> None:
+    file = write_quilt(tmp_path / "town.tif")
+    index = make_index(tmp_path / "i", [file])
+    never = replace(VOTED, voted=math.inf)
+    assert "clearly enough" in str(sure(index, LocateOptions(turns=0), never).locate(SHOTS[3].photo(town)).reason)
+    file.unlink()
+    fix = sure(MapIndex(tmp_path / "i"), None, never).locate(SHOTS[3].photo(town))
+    assert not fix.found and fix.reason == "the map town cannot be read to check the place"

@@ -17,6 +17,8 @@ from tests.images.photos_with_facts import packet, save_photo
 class Listener:
     """A locator that notes what it is asked."""
 
+    calibrated = False
+
     def __init__(self) -> None:
         self.asked: list[tuple[str, Prior | None, Hints | None]] = []
 
@@ -97,3 +99,12 @@ def test_no_photo_and_a_broken_one_are_told(tmp_path: Path) -> None:
     (tmp_path / "broken.jpg").write_bytes(b"\xff\xd8\xff broken")
     with pytest.raises(SkyPartError, match=r"broken\.jpg"):
         locate_photos(listener, [tmp_path / "broken.jpg"])
+
+
+def test_a_broken_photo_does_not_take_the_others_along(tmp_path: Path) -> None:
+    listener: Any = Listener()
+    (tmp_path / "a.jpg").write_bytes(b"\xff\xd8\xff broken")
+    fine = save_photo(tmp_path / "b.jpg")
+    broken, located = locate_photos(listener, [tmp_path])
+    assert not broken.found and "a.jpg" in str(broken.reason)
+    assert located.photo == str(fine)

@@ -15,6 +15,8 @@ from skypart.maps.index import MapIndex
 from skypart.model.embedder import Embedder, new_model
 from skypart.position.locate import Locator
 from skypart.serve.index_service import IndexService
+from skypart.serve.options import ServeOptions
+from skypart.serve.state import State
 from tests.position.stand_in import ColourEmbedder, Shot, degrees, make_index, quilt, write_quilt
 from tests.serve.conftest import encoded, open_app
 
@@ -89,6 +91,17 @@ def test_labelled_examples_tell_where_they_were_taken(asked: TestClient, served:
     with pytest.raises(SkyPartError, match="no such folder"):
         plain.examples()
     assert IndexService(served.locator).examples() == []
+
+
+def test_a_replaced_example_has_another_address(served: IndexService, tmp_path: Path) -> None:
+    def version() -> str:
+        return State(IndexService(served.locator, tmp_path), ServeOptions()).index.version
+
+    empty = version()
+    Image.new("RGB", (32, 32), "red").save(tmp_path / "a.png")
+    red = version()
+    Image.new("RGB", (32, 33), "blue").save(tmp_path / "a.png")
+    assert len({empty, red, version()}) == 3 and version() == version()
 
 
 def test_the_parts_of_a_real_model_are_drawn(

@@ -1,8 +1,11 @@
 import asyncio
+import gc
 import threading
 import time
+import weakref
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
+from functools import partial
 from typing import Any
 
 import httpx
@@ -96,6 +99,36 @@ def test_who_leaves_the_queue_is_never_worked_for() -> None:
     finally:
         free.set()
     assert done == ["third"]
+    lane.close()
+
+
+def test_who_leaves_takes_his_photo_along() -> None:
+    """The pool keeps what was given up until a worker comes to it: it must not keep megabytes for it."""
+
+    class Photo:
+        pass
+
+    async def crowd() -> None:
+        first = asyncio.create_task(lane.run(free.wait, stays))
+        await asyncio.sleep(0.05)
+        for _ in range(5):
+            photo = Photo()
+            held.add(photo)
+            with pytest.raises(RefusedError, match="went away"):
+                await lane.run(partial(id, photo), leaves)
+            del photo
+        gc.collect()
+        assert len(held) == 0
+        free.set()
+        await first
+
+    held: weakref.WeakSet[Photo] = weakref.WeakSet()
+    free = threading.Event()
+    lane = Lane("test", 1, 2)
+    try:
+        asyncio.run(crowd())
+    finally:
+        free.set()
     lane.close()
 
 

@@ -20,11 +20,12 @@ from skypart.errors import SkyPartError
 from skypart.model.embedder import load
 from skypart.training import loop, run
 from skypart.training.checkpoint import Progress, checkpoints, newest_checkpoint, read_facts
+from skypart.training.data import TrainingImages
 from skypart.training.overfit import overfit
 from skypart.training.recipe import Recipe
 from skypart.training.run import train_recipe
 from skypart.training.setup import build_student, prepare
-from skypart.training.validation import validate
+from skypart.training.validation import HoldOut, validate
 from tests.training.fake_data import make_sues, swap_tiles
 from tests.training.small_runs import ALONE, PREPROCESSING, small_recipe, write_recipe
 
@@ -152,7 +153,8 @@ def before_training(recipe: Recipe, locations: int) -> float:
     """The untrained model's score on the pairs that `overfit` learns."""
     records = [r for r in open_dataset(Path(recipe.data.root)).train if int(r.location) <= locations]
     drone, tiles = ([r for r in records if r.view == view] for view in ("drone", "satellite"))
-    return validate(build_student(recipe), drone, tiles, PREPROCESSING, ALONE.device)["score"]
+    images = TrainingImages(records, PREPROCESSING, recipe.augment, "", 0)
+    return validate(build_student(recipe), HoldOut(records, drone, tiles), images, ALONE.device)["score"]
 
 
 @pytest.mark.slow

@@ -6,13 +6,14 @@ import pytest
 import torch
 from safetensors import safe_open
 from safetensors.torch import save_file
+from torch.utils.tensorboard import SummaryWriter
 
 from skypart.errors import SkyPartError
 from skypart.losses.altitude import AltitudeLoss
 from skypart.losses.masked_reconstruction import MaskedReconstructionLoss
 from skypart.losses.proxy_anchor import ProxyAnchorLoss
 from skypart.losses.teacher_distillation import TeacherDistillationLoss
-from skypart.model.storage import load_model, read_metadata
+from skypart.model.storage import load_model, read_metadata, save_model
 from skypart.training import checkpoint
 from skypart.training import loop as module
 from skypart.training.checkpoint import Progress, checkpoints, newest_checkpoint, read_facts
@@ -343,3 +344,70 @@ def test_weather_that_is_drawn_otherwise_since_is_not_gone_on_with(sues: Path, t
     assert train(prepare(plain, ALONE)).finished
     with pytest.raises(SkyPartError, match="weather is drawn in another way"):
         train(prepare(stormy, ALONE))
+
+
+def test_contrast_that_is_lifted_otherwise_since_is_not_gone_on_with(sues: Path, tmp_path: Path) -> None:
+    recipe = small_recipe(sues, tmp_path, teacher=False)
+    recipe = replace(recipe, backbone=replace(recipe.backbone, level=True))
+    run = prepare(recipe, ALONE)
+    run.facts["level"] -= 1
+    train(run)
+    with pytest.raises(SkyPartError, match="weak contrast is lifted in another way"):
+        train(prepare(recipe, ALONE))
+
+
+def test_a_finished_model_keeps_saying_what_made_it(
+    sues: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = small_run(sues, tmp_path, teacher=False)
+    first.facts["code"] = "old"
+    train_until(first, 7, monkeypatch)
+    second = small_run(sues, tmp_path, teacher=False)
+    second.facts["code"] = "new"
+    model = train(second).model
+    assert read_metadata(model)["provenance"]["code"] == "old, then new"
+    written = model.read_bytes()
+    third = small_run(sues, tmp_path, teacher=False)
+    third.facts["code"] = "newest"
+    assert train(third).finished
+    assert model.read_bytes() == written
+
+
+def test_a_start_keeps_its_head_and_the_file_says_so(
+    sues: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    recipe = small_recipe(sues, tmp_path / "a", teacher=False)
+    start = prepare(replace(recipe, head=replace(recipe.head, pooled_parts=5)), ALONE).student
+    start.preprocessing = replace(start.preprocessing, interpolation="area", level=True)
+    save_model(start, tmp_path / "start.safetensors")
+    backbone = replace(recipe.backbone, start=str(tmp_path / "start.safetensors"))
+    model = load_model(train(prepare(replace(recipe, backbone=backbone), ALONE)).model)
+    assert model.config.pooled_parts == model.recipe["head"]["pooled_parts"] == 5
+    assert model.preprocessing.interpolation == "area"
+    assert model.preprocessing.level and model.recipe["backbone"]["level"]
+    assert "not the recipe's: head.pooled_parts = 5" in " ".join(capsys.readouterr().err.split())
+
+
+def test_a_run_without_any_loss_it_can_compute_is_a_sentence(sues: Path, tmp_path: Path) -> None:
+    recipe = small_recipe(sues, tmp_path, teacher=False)
+    nothing = replace(recipe.loss, align=False, part=False, alt=False, ema=False)
+    with pytest.raises(SkyPartError, match="none of the recipe's losses finds what it needs"):
+        train(prepare(replace(recipe, loss=nothing), ALONE))
+
+
+def test_a_run_needs_a_folder(sues: Path, tmp_path: Path) -> None:
+    (tmp_path / "taken").write_text("mine")
+    with pytest.raises(SkyPartError, match="taken: is a file, but a run needs a folder"):
+        prepare(small_recipe(sues, tmp_path / "taken", teacher=False), ALONE)
+    assert (tmp_path / "taken").read_text() == "mine"
+
+
+def test_a_log_that_cannot_be_written_is_a_sentence(
+    sues: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object, **__: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(SummaryWriter, "add_scalar", full)
+    with pytest.raises(SkyPartError, match=r"log.jsonl: cannot be written \(No space left on device\)"):
+        train(small_run(sues, tmp_path, teacher=False))

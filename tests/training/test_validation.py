@@ -1,13 +1,15 @@
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from skypart.datasets import open_dataset
-from skypart.images.preprocess import Preprocessing
+from skypart.images.decode import read_rgb
+from skypart.training.setup import prepare
 from skypart.training.validation import hold_out, validate
 from tests.training.fake_data import make_sues
-from tests.training.small_runs import ALONE, PREPROCESSING, small_run
+from tests.training.small_runs import ALONE, small_recipe, small_run
 
 
 @pytest.fixture
@@ -52,9 +54,7 @@ def test_the_share_leaves_at_least_two_to_train_on(sues: Path, share: float, hel
 
 def test_validation_is_deterministic_and_leaves_the_model_in_its_mode(sues: Path, tmp_path: Path) -> None:
     run = small_run(sues, tmp_path, teacher=False)
-    results = [
-        validate(run.student, run.split.drone, run.split.satellite, PREPROCESSING, ALONE.device) for _ in range(2)
-    ]
+    results = [validate(run.student, run.split, run.data.images, ALONE.device) for _ in range(2)]
     assert results[0] == results[1] and run.student.training
     assert set(results[0]) == {"D2S R@1", "D2S AP", "S2D R@1", "S2D AP", "score"}
     assert results[0]["score"] == pytest.approx((results[0]["D2S R@1"] + results[0]["S2D R@1"]) / 2)
@@ -63,7 +63,7 @@ def test_validation_is_deterministic_and_leaves_the_model_in_its_mode(sues: Path
 def test_validation_is_the_plain_count_of_nearest_neighbours(sues: Path, tmp_path: Path) -> None:
     run = small_run(sues, tmp_path, teacher=False)
     drone, tiles = run.split.drone, run.split.satellite
-    found = validate(run.student, drone, tiles, Preprocessing(size=28), ALONE.device)
+    found = validate(run.student, run.split, run.data.images, ALONE.device)
     from skypart.model.embedder import Embedder
 
     embedder = Embedder(run.student)
@@ -73,3 +73,19 @@ def test_validation_is_the_plain_count_of_nearest_neighbours(sues: Path, tmp_pat
     asked = [j for j, tile in enumerate(tiles) if tile.location in held]
     up = np.mean([drone[int(similarity[:, j].argmax())].location == tiles[j].location for j in asked])
     assert (found["D2S R@1"], found["S2D R@1"]) == pytest.approx((100 * down, 100 * up))
+
+
+def test_a_run_in_weather_is_chosen_in_weather(sues: Path, tmp_path: Path) -> None:
+    recipe = small_recipe(sues, tmp_path, teacher=False)
+    stormy = replace(recipe.data, weather="both", weather_share=0.5)
+    run = prepare(replace(recipe, data=replace(stormy, validation=0.5, validation_drone=8)), ALONE)
+    seen = [run.data.images.held_out(record) for record in run.split.drone]
+    worn = [picture for picture in seen if isinstance(picture, np.ndarray)]
+    assert 0.2 < len(worn) / len(seen) < 0.8
+    for record, picture in zip(run.split.drone, seen, strict=True):
+        again = run.data.images.held_out(record)
+        assert type(again) is type(picture) and np.array_equal(again, picture)  # type: ignore[arg-type]
+    pairs = [(r, p) for r, p in zip(run.split.drone, seen, strict=True) if isinstance(p, np.ndarray)]
+    assert sum(not np.array_equal(picture, read_rgb(record.path)) for record, picture in pairs) >= len(pairs) / 2
+    clear = small_run(sues, tmp_path / "clear", teacher=False)
+    assert [clear.data.images.held_out(record) for record in clear.split.drone] == [r.path for r in clear.split.drone]

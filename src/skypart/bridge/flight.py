@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from pathlib import Path
 
+from skypart.atomic import check_place
 from skypart.bridge.formats import track_writer, write_track
 from skypart.errors import SkyPartError
 from skypart.evaluation.drawing import check_picture, save_figure
@@ -62,8 +63,10 @@ def run_track(
     arguments is told before the first photo is located.
     """
     track_writer(output)
+    check_place(output)
     if picture is not None:
         check_picture(picture)
+        check_place(picture)
     if picture is not None and background is None:
         raise SkyPartError(f"{picture}: a picture of the track needs the map; keep the index's map in its place")
     frames = open_frames(source, rate_hz=rate_hz, interval_s=interval_s)

@@ -31,6 +31,7 @@ class Protocol:
     flip: bool = False
     weather: str | None = None
     seed: int = 0
+    notes: tuple[str, ...] = ()  # what the data set's reader found that a reader of results must know
 
     def words(self) -> str:
         """The caption's words."""
@@ -41,6 +42,7 @@ class Protocol:
         return (
             f"AP official (standard named where shown), gallery {self.gallery}, input {self.size} px, "
             f"{self.interpolation} interpolation{weather}, {flip}, single pass, no re-ranking"
+            + "".join(f"; {note}" for note in self.notes)
         )
 
 
@@ -71,7 +73,6 @@ class EvaluationResult:
     protocol: Protocol
     splits: list[SplitResult]
     headline: dict[str, dict[str, float]] = field(default_factory=dict)
-    notes: list[str] = field(default_factory=list)
 
     def values(self) -> dict[str, float]:
         """Flat `split/metric` -> percent, the keys of the tables and of the published rows."""
@@ -119,9 +120,7 @@ def evaluate(
 ) -> EvaluationResult:
     """Metrics of every split from the embeddings of `embed_dataset`."""
     splits = [_evaluate_split(split, vectors, protocol) for split in dataset.tests]
-    result = EvaluationResult(
-        dataset_title(dataset), dataset.kind, model, digest, protocol, splits, notes=list(dataset.notes)
-    )
+    result = EvaluationResult(dataset_title(dataset), dataset.kind, model, digest, protocol, splits)
     result.headline.update(_headline(splits))
     return result
 

@@ -60,7 +60,13 @@ def evaluate_files(model: str, data: Path, options: EvaluateOptions) -> None:
             run_evaluation(source, dataset, out, name, gallery, options.flip, options.figures)
         else:
             protocol = Protocol(
-                embedder.size, embedder.interpolation, gallery, options.flip, options.weather, options.seed
+                embedder.size,
+                embedder.interpolation,
+                gallery,
+                options.flip,
+                options.weather,
+                options.seed,
+                tuple(dataset.notes),
             )
             run_weather(source, dataset, out, name, protocol, severities)
 
@@ -111,7 +117,7 @@ def run_evaluation(
 ) -> EvaluationResult:
     """Evaluate on clean images, print the table, write it (and figures) under `out`."""
     embedder = source.embedder
-    protocol = Protocol(embedder.size, embedder.interpolation, gallery, flip)
+    protocol = Protocol(embedder.size, embedder.interpolation, gallery, flip, notes=tuple(dataset.notes))
     vectors = embed_dataset(dataset, source, flip=flip)
     result = evaluate(dataset, vectors, protocol, model, embedder.digest)
     write_result(out, result)

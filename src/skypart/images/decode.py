@@ -150,15 +150,23 @@ def array_to_rgb(array: NDArray[np.generic]) -> RgbImage:
 
 def _wide_to_byte(values: NDArray[np.generic], mode: str) -> NDArray[np.uint8]:
     """Reduce a 16-bit, 32-bit or float grey image to uint8."""
-    wide = values.astype(np.float64)
+    narrow = mode == "F" or mode.startswith("I;16")  # whose values float32 holds
+    wide: NDArray[np.floating] = values.astype(np.float32 if narrow else np.float64)
     if mode.startswith("I;16") or (mode != "F" and wide.min() >= 0 and 255 < wide.max() <= 65535):
-        return np.round(wide / 257.0).astype(np.uint8)
+        wide /= 257.0
+        return np.round(wide, out=wide).astype(np.uint8)
     if wide.min() >= 0 and wide.max() <= 255 and mode != "F":
         return np.round(wide).astype(np.uint8)
     known = wide[np.isfinite(wide)]
     low, high = (float(known.min()), float(known.max())) if known.size else (0.0, 1.0)
-    stretched = (np.nan_to_num(wide, nan=low, posinf=high, neginf=low) - low) / max(high - low, 1e-12)
-    return np.round(stretched * 255.0).astype(np.uint8)
+    if high - low > 1e37:  # float32 would overflow
+        wide = wide.astype(np.float64)
+    stretched = np.nan_to_num(wide, nan=low, posinf=high, neginf=low)
+    stretched -= low
+    stretched /= max(high - low, 1e-12)
+    stretched *= 255.0
+    reduced: NDArray[np.uint8] = np.round(stretched, out=stretched).astype(np.uint8)
+    return reduced
 
 
 def list_photos(sources: Sequence[Path]) -> list[Path]:

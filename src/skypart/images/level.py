@@ -16,8 +16,12 @@ MOST = 6.0
 """Largest gain of each."""
 MIDDLE = 0.45 * 255
 """Brightness to which a picture is drawn as it is lifted: a mean one of clear air."""
+LEVELLING = 1
+"""Rises whenever `level` gives other pixels: what was embedded before is not comparable."""
 _NOISE = 0.25
 """Deviation, of 0 to 255, that every region has at least: rounding's."""
+_EMPTY = 0.02
+"""Share of purely black pixels from which on they are taken for ground that is not there, as beyond a map's edge."""
 
 
 def level(image: RgbImage) -> RgbImage:
@@ -25,14 +29,22 @@ def level(image: RgbImage) -> RgbImage:
 
     Fog adds white and takes contrast away, more here than there. What is weak is stretched around its own colour until
     its deviation is `WHOLE` or `REGION`, and its brightness drawn to `MIDDLE` by as much as it was stretched. A picture
-    of strong contrast everywhere stays as it is.
+    of strong contrast everywhere stays as it is, and so does the black beyond a map's edge, which counts for nothing.
     """
-    return _regions(_whole(image))
+    seen: NDArray[np.uint8] = 255 - cv2.inRange(image, (0, 0, 0), (0, 0, 0))
+    share = cv2.countNonZero(seen) / seen.size
+    if share > 1 - _EMPTY:
+        return _regions(_whole(image, None), None)
+    if share < _EMPTY:
+        return image
+    lifted = _regions(_whole(image, seen), seen)
+    lifted[seen == 0] = 0
+    return lifted
 
 
-def _whole(image: RgbImage) -> RgbImage:
-    """(h, w, 3), lifted as one region."""
-    mean, deviation = (found.ravel() for found in cv2.meanStdDev(image))
+def _whole(image: RgbImage, seen: NDArray[np.uint8] | None) -> RgbImage:
+    """(h, w, 3), lifted as one region; seen: (h, w), 0 where there is nothing."""
+    mean, deviation = (found.ravel() for found in cv2.meanStdDev(image, mask=seen))
     gain = float(np.clip(WHOLE / max(float(deviation.mean()), _NOISE), 1, MOST))
     if gain == 1:
         return image
@@ -42,10 +54,14 @@ def _whole(image: RgbImage) -> RgbImage:
     return lifted
 
 
-def _regions(image: RgbImage) -> RgbImage:
-    """(h, w, 3), its weak regions lifted."""
+def _regions(image: RgbImage, seen: NDArray[np.uint8] | None) -> RgbImage:
+    """(h, w, 3), its weak regions lifted; seen: (h, w), 0 where there is nothing."""
     picture = image.astype(np.float32)
-    mean, square = (_regional(each) for each in (picture, picture * picture))
+    there = np.ones((1, 1, 1), dtype=np.float32)
+    if seen is not None:
+        picture *= (seen[..., None] > 0).astype(np.float32)
+        there = np.maximum(_regional((seen > 0).astype(np.float32))[..., None], 1e-3)
+    mean, square = (_regional(each) / there for each in (picture, picture * picture))
     deviation = np.sqrt(np.maximum((square - mean * mean).mean(axis=2, keepdims=True), _NOISE**2))
     gain = np.clip(REGION / deviation, 1, MOST)
     if gain.max() == 1:
@@ -59,7 +75,7 @@ def _regions(image: RgbImage) -> RgbImage:
 
 
 def _regional(picture: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Means of (h, w, 3) over `CELLS` x `CELLS` regions, each joined with its neighbours: (cells, cells, 3)."""
+    """Means of (h, w[, 3]) over `CELLS` x `CELLS` regions, each joined with its neighbours: (cells, cells[, 3])."""
     cells = cv2.resize(picture, (CELLS, CELLS), interpolation=cv2.INTER_AREA)
     joined: NDArray[np.float32] = cv2.GaussianBlur(cells, (0, 0), SPREAD, borderType=cv2.BORDER_REFLECT)
     return joined

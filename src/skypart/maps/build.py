@@ -16,7 +16,7 @@ from skypart.maps.cut import ViewOptions
 from skypart.maps.footprint import Footprint
 from skypart.maps.manifest import MANIFEST, Manifest, MapEntry, stored_name
 from skypart.maps.map_source import MapSource
-from skypart.maps.sources import is_remote, open_maps
+from skypart.maps.sources import is_remote, open_maps, there
 from skypart.maps.store import EmbeddedStore, ViewBatch, approximate
 from skypart.maps.views import is_empty, plan_views, read_view
 from skypart.model.embedder import Embedder
@@ -38,13 +38,16 @@ def build_index(
 ) -> dict[str, int]:
     """Add maps to the index in `folder`, or make it: the number of views of each map that was embedded now.
 
-    A map that is there already, unchanged, is left alone; one of the same name with other pixels is replaced.
+    A map that is there already, unchanged, is left alone; one of the same file with other pixels is replaced, and so
+    is one whose file is gone. Another file of the same name is refused.
     options: None takes those of the index, or the default.
     """
     folder = Path(folder)
     sources = open_maps(list(maps), network=network)
     _check_names(sources)
     manifest = _manifest(folder, embedder, _lasting(model_name), options)
+    for source in sources:
+        _check_place(folder, source, manifest)
     added: dict[str, int] = {}
     with progress_bar() as bar:
         for source in sources:
@@ -107,6 +110,22 @@ def _check_names(sources: Sequence[MapSource]) -> None:
         raise SkyPartError(f"two maps are called {double}; rename one of the files")
 
 
+def _check_place(folder: Path, source: MapSource, manifest: Manifest) -> None:
+    """Refuse to replace a map by another file of the same name."""
+    for entry in manifest.maps:
+        other = entry.name == source.name and entry.fingerprint != source.fingerprint
+        if other and entry.paths != _lasting_paths(source) and any(there(path) for path in entry.paths):
+            raise SkyPartError(
+                f"{folder}: holds a map {entry.name} already, of {entry.paths[0]}; rename {source.paths[0]}, or take "
+                f"the other out first: skypart maps {folder} --remove {entry.name}"
+            )
+
+
+def _lasting_paths(source: MapSource) -> tuple[str, ...]:
+    """Where a map lies, from any folder."""
+    return tuple(path if is_remote(path) else str(Path(path).resolve()) for path in source.paths)
+
+
 def _work(folder: Path, source: MapSource, embedder: Embedder, options: ViewOptions) -> Path:
     """Where the blocks of a map wait until all are done; another map, model or cut has another place."""
     key = repr((source.name, source.fingerprint, embedder.digest, options)).encode()
@@ -147,8 +166,7 @@ def _store_map(source: MapSource, folder: Path, files: Sequence[Path], expected:
         manifest = Manifest.read(folder)  # again: others may have added maps since
         if (manifest.model["digest"], manifest.options) != (expected.model["digest"], expected.options):
             raise SkyPartError(f"{folder}: was begun anew by another process; choose a folder of your own")
-        paths = tuple(path if is_remote(path) else str(Path(path).resolve()) for path in source.paths)
-        entry = MapEntry(source.name, paths, source.fingerprint, stored, source.bounds)
+        entry = MapEntry(source.name, _lasting_paths(source), source.fingerprint, stored, source.bounds)
         manifest = replace(manifest, maps=(*(e for e in manifest.maps if e.name != source.name), entry))
         manifest.write(folder)
     return manifest

@@ -14,7 +14,7 @@ from skypart.maps.footprint import Bounds, Footprint, join_bounds
 from skypart.maps.manifest import Manifest
 from skypart.maps.map_source import MapSource
 from skypart.maps.mercator import render_tile
-from skypart.maps.sources import is_remote, open_maps
+from skypart.maps.sources import is_remote, open_maps, there
 from skypart.maps.store import Circle, EmbeddedStore, Hit
 from skypart.maps.views import read_view
 
@@ -109,7 +109,5 @@ class MapIndex:
 
 def _moved(paths: Sequence[str], folder: Path) -> list[str]:
     """Where the files of a map lie now: at their place, or beside the index. Addresses stay as they are."""
-    beside = {
-        path: folder.parent / Path(path).name for path in paths if not is_remote(path) and not Path(path).exists()
-    }
-    return [str(beside[path]) if path in beside and beside[path].exists() else path for path in paths]
+    beside = {path: folder.parent / Path(path).name for path in paths if not is_remote(path) and not there(path)}
+    return [str(beside[path]) if path in beside and there(beside[path]) else path for path in paths]

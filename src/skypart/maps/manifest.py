@@ -1,5 +1,6 @@
 """What index.json says of a map index: its model, its cut, its maps and its calibration."""
 
+import hashlib
 import json
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -34,6 +35,17 @@ class Manifest:
     maps: tuple[MapEntry, ...] = ()
     calibration: dict[str, Any] | None = None
     format: int = field(default=FORMAT)
+
+    @property
+    def maps_digest(self) -> str:
+        """A hash of the maps: other maps, or other pixels, another one."""
+        named = sorted(stored_name(entry.name, entry.fingerprint) for entry in self.maps)
+        return hashlib.blake2b("\n".join(named).encode(), digest_size=8).hexdigest()
+
+    @property
+    def calibration_fits(self) -> bool:
+        """Whether there is a calibration, and of these maps."""
+        return self.calibration is not None and self.calibration.get("maps", self.maps_digest) == self.maps_digest
 
     def write(self, folder: Path) -> None:
         """Replace the index.json of `folder`."""

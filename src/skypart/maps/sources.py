@@ -16,7 +16,7 @@ from skypart.maps.tile_archives import MbTiles, PmTiles
 from skypart.maps.tile_folders import TileFolder, is_tile_folder
 from skypart.maps.tiles import tile_part
 
-__all__ = ["MapSource", "is_remote", "open_maps"]
+__all__ = ["MapSource", "is_remote", "open_maps", "there"]
 
 READ = (
     "GeoTIFF, COG and JPEG 2000; JPEG and PNG with a world file; MBTiles and PMTiles; folders of these rasters "
@@ -32,7 +32,21 @@ def open_maps(paths: Sequence[str], *, network: bool = False) -> list[MapSource]
 
     network: whether addresses (https://, s3://, /vsicurl/...) may be opened; as GeoTIFF only.
     """
-    return [_open_map(str(path), network) for path in paths]
+    found = []
+    for path in paths:
+        try:
+            found.append(_open_map(str(path), network))
+        except OSError as error:
+            raise SkyPartError(f"{path}: cannot be read ({error.strerror or error}); check its rights") from error
+    return found
+
+
+def there(path: str | Path) -> bool:
+    """Whether a file or folder is there and may be looked at."""
+    try:
+        return Path(path).exists()
+    except OSError:  # in a folder of somebody else's, or on a mount that went away
+        return False
 
 
 def is_remote(path: str) -> bool:
@@ -75,7 +89,10 @@ def _raster_part(path: Path) -> tuple[Part, str]:
     check_whole(path, driver)
     with opened(full, driver) as raster:
         grid = raster_grid(raster, str(path))
-        place = f"{grid.affine[:6]} {grid.bounds}"
+        box = grid.bounds
+        # Rounded to about 0.1 m: PROJ's last digits differ between versions and machines.
+        corners = [round(degrees, 6) for degrees in (box.south, box.west, box.north, box.east)]
+        place = f"{grid.affine[:6]} {corners}"
     pixels = RasterPixels(full, driver)
     digest = combined([file_digest(path), place])
     return Part(grid, pixels if pixels.has_overviews else with_overview(pixels, grid.width, grid.height)), digest

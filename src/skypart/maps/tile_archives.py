@@ -1,6 +1,7 @@
 """Tiles in one file: MBTiles (SQLite) and PMTiles."""
 
 import sqlite3
+import zlib
 from collections.abc import Generator
 from contextlib import contextmanager
 from functools import lru_cache
@@ -24,6 +25,9 @@ from pmtiles.tile import (
 from skypart.errors import SkyPartError
 from skypart.maps.handles import HANDLES
 
+_DAMAGED = "its table of tiles is damaged; copy or make it again"
+_DEEPEST = 30
+_MOST_TILES = 500_000_000
 _VECTOR = "holds vector tiles, not pictures; give raster tiles (PNG, JPEG or WebP)"
 
 
@@ -49,7 +53,12 @@ class MbTiles:
     def tiles(self) -> dict[int, NDArray[np.int64]]:
         """(n, 2) x and y, from the north, of the tiles of each zoom."""
         with self._query("SELECT zoom_level, tile_column, tile_row FROM tiles ORDER BY 1, 2, 3") as rows:
-            places = np.array(rows.fetchall(), dtype=np.int64).reshape(-1, 3)
+            found_rows = rows.fetchall()
+        if not all(isinstance(value, int) for row in found_rows for value in row):
+            raise SkyPartError(f"{self.path}: {_DAMAGED}")
+        places = np.array(found_rows, dtype=np.int64).reshape(-1, 3)
+        if len(places) and not 0 <= places[:, 0].min() <= places[:, 0].max() <= _DEEPEST:
+            raise SkyPartError(f"{self.path}: {_DAMAGED}")
         found = {}
         for zoom in np.unique(places[:, 0]).tolist():
             xy = places[places[:, 0] == zoom, 1:]
@@ -61,7 +70,9 @@ class MbTiles:
         text = "SELECT tile_data FROM tiles WHERE zoom_level = ? AND tile_column = ? AND tile_row = ?"
         with self._query(text, (z, x, (1 << z) - 1 - y)) as rows:
             row = rows.fetchone()
-        return None if row is None else bytes(row[0])
+        if row is not None and not isinstance(row[0], bytes):
+            raise SkyPartError(f"{self.path}: {_DAMAGED}")
+        return None if row is None else row[0]
 
 
 class PmTiles:
@@ -96,7 +107,7 @@ class PmTiles:
     def _load_directory(self, offset: int, length: int) -> list[Entry]:
         try:
             entries: list[Entry] = deserialize_directory(self._bytes(offset, length))
-        except (OSError, EOFError, ValueError) as error:
+        except (OSError, EOFError, ValueError, IndexError, zlib.error) as error:
             raise SkyPartError(f"{self.path}: its directory is damaged ({error}); copy it again") from error
         return entries
 
@@ -104,12 +115,19 @@ class PmTiles:
         """(n, 2) x and y, from the north, of the tiles of each zoom."""
         runs: list[tuple[int, int]] = []
         waiting = [(self._header["root_offset"], self._header["root_length"])]
+        seen = set(waiting)
         while waiting:
             for entry in self._directory(*waiting.pop()):
                 if entry.run_length:
                     runs.append((entry.tile_id, entry.run_length))
-                else:
-                    waiting.append((self._header["leaf_directory_offset"] + entry.offset, entry.length))
+                    continue
+                leaf = (self._header["leaf_directory_offset"] + entry.offset, entry.length)
+                if leaf in seen:
+                    raise SkyPartError(f"{self.path}: its directories point at each other; copy it again")
+                seen.add(leaf)
+                waiting.append(leaf)
+        if sum(count for _, count in runs) > _MOST_TILES:
+            raise SkyPartError(f"{self.path}: its directory is damaged (too many tiles); copy it again")
         runs.sort()
         numbers = np.concatenate([np.arange(first, first + count) for first, count in runs] or [np.zeros(0, np.int64)])
         return from_numbers(numbers.astype(np.int64))

@@ -19,7 +19,7 @@ def maps_table(index: MapIndex) -> Table:
     table = Table(
         title=f"{index.folder}: model {manifest.model['name']} ({manifest.model['digest'][:12]})",
         caption=f"{stats.views:,} views of {cut} m, {stats.bytes / 1e6:,.1f} MB, search {recall}, "
-        f"{'calibrated' if manifest.calibration else 'default calibration'}",
+        f"{_calibration(manifest)}",
     )
     for name in ("map", "views", "south", "west", "north", "east", "map itself"):
         table.add_column(name, justify="left" if name in ("map", "map itself") else "right")
@@ -28,6 +28,13 @@ def maps_table(index: MapIndex) -> Table:
         state = "missing" if entry.name in index.missing else "there"
         table.add_row(entry.name, f"{entry.views:,}", *(f"{degrees:.5f}" for degrees in box), state)
     return table
+
+
+def _calibration(manifest: Manifest) -> str:
+    """A few words on the calibration of an index."""
+    if manifest.calibration_fits:
+        return "calibrated"
+    return "default calibration" if manifest.calibration is None else "calibrated before its maps changed: do it again"
 
 
 def remove_map(folder: str | Path, name: str) -> int:

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from skypart.atomic import atomic_path
 from skypart.errors import SkyPartError
 from skypart.images.decode import ImageLike, list_photos
+from skypart.images.level import LEVELLING
 from skypart.images.preprocess import Interpolation, Preprocessing
 from skypart.model.backbone import describe_backbone
 from skypart.model.fusion import Readout
@@ -80,7 +81,9 @@ class Embedder:
     def digest(self) -> str:
         """A hash of weights and settings: equal digests give equal embeddings."""
         prepared = asdict(self.preprocessing)
-        if not self.preprocessing.level:
+        if self.preprocessing.level:
+            prepared["level"] = LEVELLING
+        else:
             del prepared["level"]  # models from before this setting keep their digest, indexes and caches theirs
         settings = [asdict(self.model.config), prepared, describe_backbone(self.model.backbone)]
         digest = hashlib.blake2b(json.dumps(settings, sort_keys=True).encode(), digest_size=16)

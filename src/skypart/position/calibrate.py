@@ -132,7 +132,9 @@ def _mean(values: NDArray[Any]) -> float:
 def store_calibration(locator: Locator, calibration: Calibration) -> None:
     """Write a calibration into the index."""
     index = locator.index
-    index.manifest = replace(Manifest.read(index.folder), calibration=calibration.to_dict())
+    manifest = Manifest.read(index.folder)
+    fitted = {**calibration.to_dict(), "maps": index.manifest.maps_digest}
+    index.manifest = replace(manifest, calibration=fitted)
     index.manifest.write(index.folder)
 
 

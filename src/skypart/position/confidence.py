@@ -90,7 +90,7 @@ class Calibration:
 
 @cache
 def default_calibration() -> Calibration:
-    """The conservative one that comes with the default model; see benchmarks/calibration.py."""
+    """The one that comes with the default model; see benchmarks/calibration.py."""
     text = (files("skypart.position") / "default_calibration.json").read_text(encoding="utf-8")
     return Calibration.from_dict(json.loads(text))
 
@@ -128,10 +128,17 @@ def fit(
     accepted = chances >= threshold
     pooled = conformal(every[accepted])
     groups = [every[accepted & chosen] for chosen in (matched, ~matched)]
-    refined, voted = (conformal(group) if len(group) >= 20 else pooled for group in groups)
+    refined, voted = (_limit(group, pooled) for group in groups)
     return Calibration(
         tuple(weights.tolist()), float(offset), tuple(steps), threshold, refined, voted, len(errors), source
     )
+
+
+def _limit(group: Floats, pooled: float) -> float:
+    """95 % limit of a group's ratios; of a small one at least its own worst, of a tiny one nothing can be said."""
+    if len(group) >= 20:
+        return conformal(group)
+    return max(pooled, float(group.max())) if len(group) >= 5 else math.inf
 
 
 def _logistic(x: Floats, right: NDArray[np.bool_]) -> tuple[Floats, float]:

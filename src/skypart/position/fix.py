@@ -55,7 +55,8 @@ class Fix:
     radius_m: the true position lies within it with 95 % probability. map_error_m: what of it, as a leg of a right
     triangle, is the map's own error and common to all photos of the map. confidence: probability, 0..1, that the true
     position lies within 50 m. reason: why there is no fix, empty with one. refined: whether patch tokens of photo and
-    map were matched. calibrated: False where radius and confidence are the conservative default.
+    map were matched. calibrated: False where radius and confidence are those of the default
+    model on maps of ours, not fitted to this map.
     heading_deg: compass direction that is up in the photo; ground_m: metres of ground across the photo; both None
     unless refined. drone_latitude, drone_longitude: of the camera, None unless tilt and altitude are known.
     candidates: the best views, best first. peaks: places they agree on, best first. seconds: time taken.

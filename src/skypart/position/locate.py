@@ -33,9 +33,14 @@ class Locator:
         self.closer = CloserLook(index, self.tokens_of, self.options)
         self.calibration = default_calibration()
         self.calibrated = False
+        self.outdated = ""  # why the index's own calibration is not used
         if index.manifest.calibration is not None:
             own = Calibration.from_dict(index.manifest.calibration)
-            if own.matching == MATCHING:
+            if own.matching != MATCHING:
+                self.outdated = "was made when photos were matched in another way"
+            elif not index.manifest.calibration_fits:
+                self.outdated = "was made before its maps changed"
+            else:
                 self.calibration, self.calibrated = own, True
 
     def locate(
@@ -102,7 +107,11 @@ class Locator:
         )
         radius = self.calibration.radius(evidence)
         if confidence < self.calibration.threshold or not math.isfinite(radius):
-            return replace(common, reason="no place in this map resembles the photo clearly enough")
+            unread = refined is None and hits[0].map_name in self.index.missing
+            clear = "no place in this map resembles the photo clearly enough"
+            return replace(
+                common, reason=f"the map {hits[0].map_name} cannot be read to check the place" if unread else clear
+            )
         heading = refined.heading_deg if refined else hints.heading_deg
         camera = drone_place(latitude=latitude, longitude=longitude, heading=heading, hints=hints)
         return replace(

@@ -30,7 +30,8 @@ def open_locator(
     opened = MapIndex(index, network=network)
     made_with = opened.manifest.model
     locator = Locator(opened, load(model or made_with["name"], device, made_with["size"]), options)
-    for told in opened.why_missing():
+    outdated = [f"the calibration of {index} {locator.outdated} and is not used: calibrate again"]
+    for told in [*opened.why_missing(), *(outdated if locator.outdated else [])]:
         console.print(told, style="yellow", markup=False, highlight=False, soft_wrap=True)
     return locator
 
@@ -72,6 +73,18 @@ def locate_photo(locator: Locator, photo: Path, prior: Prior | None = None, hint
 def locate_photos(
     locator: Locator, sources: Sequence[Path], prior: Prior | None = None, hints: Hints | None = None
 ) -> list[Fix]:
-    """Locate photos and folders of photos; EXIF and XMP fill in what `hints` leave open."""
+    """Locate photos and folders of photos; EXIF and XMP fill in what `hints` leave open.
+
+    One that cannot be read has no fix, and the reason for it; an error only if none can.
+    """
+    fixes, errors = [], []
     with closing(track(list_photos(sources), "locating")) as bar:
-        return [locate_photo(locator, photo, prior, hints) for photo in bar]
+        for photo in bar:
+            try:
+                fixes.append(locate_photo(locator, photo, prior, hints))
+            except SkyPartError as error:
+                errors.append(error)
+                fixes.append(Fix(photo=str(photo), reason=str(error), calibrated=locator.calibrated))
+    if len(errors) == len(fixes):
+        raise errors[0]
+    return fixes

@@ -54,7 +54,7 @@ class FixAnswer(BaseModel):
     confidence: float = Field(description="Probability, 0 to 1, that the true position lies within 50 m.")
     reason: str = Field(description="Why there is no fix; empty with one.")
     refined: bool = Field(description="Whether patches of photo and map were matched.")
-    calibrated: bool = Field(description="False where radius and confidence are the conservative default.")
+    calibrated: bool = Field(description="False where radius and confidence are the default, not fitted to this map.")
     heading_deg: float | None = Field(description="Compass direction that is up in the photo, if refined.")
     ground_m: float | None = Field(description="Metres of ground across the photo, if refined.")
     drone_latitude: float | None = Field(description="Of the camera, where tilt and altitude are known.")

@@ -87,10 +87,23 @@ class IndexService:
                     name=f"{number}",
                     title=photo.path.stem,
                     load=partial(read_rgb, photo.path),
+                    version=_version(photo.path),
                     latitude=photo.latitude,
                     longitude=photo.longitude,
                 )
                 for number, photo in enumerate(read_labelled(self.folder)[:24])
             ]
         photos = sorted(path for path in self.folder.iterdir() if path.suffix.lower() in IMAGE_SUFFIXES)
-        return [Example(name=f"{n}", title=p.stem, load=partial(read_rgb, p)) for n, p in enumerate(photos[:24])]
+        return [
+            Example(name=f"{number}", title=path.stem, load=partial(read_rgb, path), version=_version(path))
+            for number, path in enumerate(photos[:24])
+        ]
+
+
+def _version(photo: Path) -> str:
+    """Of a photo's file: another one once it is replaced."""
+    try:
+        status = photo.stat()
+    except OSError as error:
+        raise SkyPartError(f"{photo}: cannot be read ({error.strerror}); check the folder of examples") from error
+    return f"{photo.resolve()} {status.st_size} {status.st_mtime_ns}"

@@ -71,14 +71,16 @@ class Lane:
         self.check_room()
         with self._lock:
             self._jobs += 1
-        job = self._pool.submit(self._timed, work)
+        held = [work]
+        job = self._pool.submit(self._timed, held)
         job.add_done_callback(self._finished)
         result = asyncio.wrap_future(job)
         leaving = asyncio.create_task(_left(receive))
         try:
             await asyncio.wait((result, leaving), return_when=asyncio.FIRST_COMPLETED)
             if not result.done():
-                job.cancel()
+                if job.cancel():
+                    held.clear()  # the pool keeps the job until a worker comes to it, but not its photo
                 result.cancel()
                 raise RefusedError(400, "the client went away")
             return result.result()
@@ -89,9 +91,9 @@ class Lane:
         """Give up what waits; what runs ends by itself."""
         self._pool.shutdown(wait=False, cancel_futures=True)
 
-    def _timed(self, work: Callable[[], T]) -> T:
+    def _timed(self, held: list[Callable[[], T]]) -> T:
         start = time.perf_counter()
-        result = work()
+        result = held.pop()()
         with self._lock:  # what failed at once says nothing of how long the others take
             self._lately.append(time.perf_counter() - start)
         return result

@@ -47,6 +47,7 @@ class Example:
 
     name: short and unique, its address. title: what the page calls it. load: reads it, when it is asked for.
     latitude, longitude: where the centre of the image truly lies, None where that is unknown or not in the map.
+    version: changes with the photo, which browsers keep for long.
     """
 
     name: str
@@ -54,6 +55,7 @@ class Example:
     load: Callable[[], RgbImage]
     latitude: float | None = None
     longitude: float | None = None
+    version: str = ""
 
 
 class LocateService(Protocol):

@@ -28,12 +28,13 @@ class State:
         self.metrics.gauge("skypart_running", "Photos that are worked on.", lambda: self.inference.running)
         self.metrics.gauge("skypart_map_queue_length", "Tiles and views that wait.", lambda: self.maps.waiting)
         self.metrics.gauge("skypart_upload_bytes", "Bytes of uploads held.", lambda: self.uploads.held_bytes)
-        self.index = self._describe()
         self.examples = {example.name: example for example in service.examples()}
+        self.index = self._describe()
 
     def _describe(self) -> IndexAnswer:
         info, options = self.service.info(), self.options
-        digest = hashlib.sha256(json.dumps(info, sort_keys=True, default=str).encode()).hexdigest()
+        shown = [info, sorted(example.version for example in self.examples.values())]
+        digest = hashlib.sha256(json.dumps(shown, sort_keys=True, default=str).encode()).hexdigest()
         return IndexAnswer(
             name=info["name"],
             maps=info["maps"],

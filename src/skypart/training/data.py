@@ -2,6 +2,7 @@
 
 import hashlib
 import signal
+import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -16,7 +17,7 @@ from skypart.datasets.records import Record
 from skypart.datasets.sampler import BalancedSampler, Draw
 from skypart.errors import SkyPartError
 from skypart.images.augment import Augmentation
-from skypart.images.decode import read_rgb
+from skypart.images.decode import ImageLike, read_rgb
 from skypart.images.preprocess import Preprocessing
 from skypart.images.weather import PROFILES, WeatherTransform
 from skypart.training.distributed import Workers
@@ -75,6 +76,15 @@ class TrainingImages(Dataset[tuple[Tensor, int]]):
         if chance.uniform() >= self.weather_share:
             return None
         return self.weather[int(chance.integers(len(self.weather)))], f"{record.location}/{record.path.name}"
+
+    def held_out(self, record: Record) -> ImageLike:
+        """A drone image kept out of training, neither cropped nor coloured: in weather as often as training is, but the
+        same at every call."""
+        key = f"{record.location}/{record.path.name}"
+        chance = np.random.default_rng([zlib.crc32(key.encode()), 0x3E])
+        if not self.weather or chance.uniform() >= self.weather_share:
+            return record.path
+        return self.weather[int(chance.integers(len(self.weather)))](read_rgb(record.path), key, 0)
 
     def __getitem__(self, draw: Any) -> tuple[Tensor, int]:
         """The image of a `Draw` as (3, size, size), and its record's index.

@@ -24,9 +24,14 @@ class Journal:
         self.leads = leads
         if not leads:
             return
-        folder.mkdir(parents=True, exist_ok=True)
-        self.board = SummaryWriter(folder / "tensorboard", purge_step=done or None)
-        self.lines = (folder / "log.jsonl").open("a", encoding="utf-8")
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            self.board = SummaryWriter(folder / "tensorboard", purge_step=done or None)
+            self.lines = (folder / "log.jsonl").open("a", encoding="utf-8")
+        except OSError as error:
+            raise SkyPartError(
+                f"{folder}: no log can be written there ({error.strerror}); choose another run.out"
+            ) from error
         self.wandb = _start_wandb(wandb, folder, recipe) if wandb else None
         self.bar = Progress(
             TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(),
@@ -71,10 +76,15 @@ class Journal:
         """Log `scalars` of `kind` (train, validation, health) at `step`."""
         if not self.leads:
             return
-        for key, value in scalars.items():
-            self.board.add_scalar(f"{kind}/{key}", value, step)
-        self.lines.write(json.dumps({"kind": kind, "step": step, "time": round(time.time(), 3), **scalars}) + "\n")
-        self.lines.flush()
+        try:
+            for key, value in scalars.items():
+                self.board.add_scalar(f"{kind}/{key}", value, step)
+            self.lines.write(json.dumps({"kind": kind, "step": step, "time": round(time.time(), 3), **scalars}) + "\n")
+            self.lines.flush()
+        except OSError as error:
+            raise SkyPartError(
+                f"{self.lines.name}: cannot be written ({error.strerror}); free the disk and start again"
+            ) from error
         if self.wandb is not None:
             self.wandb.log({f"{kind}/{key}": value for key, value in scalars.items()}, step=step)
 

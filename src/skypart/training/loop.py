@@ -79,7 +79,7 @@ class _Loop:
     def go(self, journal: Journal) -> None:
         """Epoch by epoch, until the last or until asked to stop."""
         run, per_epoch, accumulate = self.run, self.run.steps_per_epoch, self.run.recipe.batch.accumulate
-        stop = False
+        stop, begun = False, self.progress.step
         while self.progress.step < run.last_step and not self.finished and not stop:
             epoch, first = divmod(self.progress.step, per_epoch)
             batches = self._timed(run.data.epoch(epoch, first * accumulate))
@@ -95,8 +95,9 @@ class _Loop:
                 if stop or self.finished:
                     break
         self.finished = self.finished or self.progress.step >= run.last_step
-        if self.finished and run.workers.leads:
-            self._save_student(run.folder / "model.safetensors")
+        model = run.folder / "model.safetensors"
+        if self.finished and run.workers.leads and not (model.is_file() and self.progress.step == begun):
+            self._save_student(model)
         journal.say(f"waited for images {100 * self.idle:.1f} % of the time")
 
     def _timed(self, batches: Iterator[Batch]) -> Iterator[Batch]:
@@ -161,6 +162,10 @@ class _Loop:
 
     def _check(self, report: LossReport, records: list[int]) -> None:
         """Stop, on all processes, at the first loss group that is not finite; no checkpoint is written."""
+        if not report.groups:
+            raise SkyPartError(
+                "none of the recipe's losses finds what it needs in these data (altitudes, a teacher); switch one on"
+            )
         bad = [name for name, value in report.groups.items() if not torch.isfinite(value)]
         if not all_agree(not bad and bool(torch.isfinite(report.total)), self.run.workers.device):
             terms = [name for name, value in report.terms.items() if not torch.isfinite(value)]
@@ -182,7 +187,7 @@ class _Loop:
         """Validate, keep the best, warn of collapse."""
         run = self.run
         if run.workers.leads and run.split.drone and (epoch + 1) % run.recipe.run.validate_every == 0:
-            result = validate(run.student, run.split.drone, run.split.satellite, run.preprocessing, run.workers.device)
+            result = validate(run.student, run.split, run.data.images, run.workers.device)
             journal.record("validation", self.progress.step, result)
             self.progress.history.append({"epoch": epoch + 1, "step": self.progress.step, **result})
             journal.say(f"epoch {epoch + 1}: " + ", ".join(f"{k} {v:.2f}" for k, v in result.items()))
@@ -225,7 +230,7 @@ class _Loop:
     def _save_student(self, path: Path) -> None:
         """Write the student as a deployable model file."""
         run = self.run
-        run.student.recipe = run.recipe.to_dict()
+        run.student.recipe = run.trained_recipe.to_dict()
         run.student.provenance = run.provenance(vars(self.progress))
         save_model(run.student, path)
 

@@ -1,6 +1,7 @@
 """A recipe: every choice of a training run, typed, from a TOML file and `key=value` overrides."""
 
 import difflib
+import math
 import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, is_dataclass
@@ -133,6 +134,41 @@ def build_recipe(sections: Mapping[str, Any], source: str) -> Recipe:
     return recipe
 
 
+_RANGES = {
+    "head.prototypes": (1, math.inf),
+    "head.part_dim": (1, math.inf),
+    "head.embedding_dim": (1, math.inf),
+    "head.assignment_temperature": (1e-6, math.inf),
+    "head.refine_hidden": (1, math.inf),
+    "head.salience_hidden": (1, math.inf),
+    "head.salience_temperature": (1e-6, math.inf),
+    "head.graph_layers": (0, math.inf),
+    "head.graph_heads": (1, math.inf),
+    "head.gate_hidden": (1, math.inf),
+    "optimiser.head_lr": (0, 1e3),
+    "optimiser.backbone_lr": (0, 1e3),
+    "optimiser.proxy_factor": (0, 1e6),
+    "optimiser.weight_decay": (0, 1e3),
+    "optimiser.warmup_epochs": (0, 1e6),
+    "optimiser.floor": (0, 1),
+    "optimiser.clip": (0, math.inf),
+    "distill.ema": (0, 1),
+    "distill.mar_ratio": (0, 1),
+    "distill.mar_ramp_epochs": (0, 1e6),
+    "distill.patches": (1, math.inf),
+    "augment.crop": (1e-3, 1),
+    "augment.aspect": (1, 100),
+    "augment.grey": (0, 1),
+    "augment.blur": (0, 1),
+    "augment.dusk": (0, 1),
+    "augment.haze": (0, 1),
+    "augment.coarse": (0, 1),
+    "augment.jpeg": (0, 1),
+    "augment.mirror": (0, 1),
+}
+"""Keys whose values beyond these bounds, or NaN, train the wrong way or not at all."""
+
+
 def _check(recipe: Recipe, source: str) -> None:
     """Refuse values that cannot work together."""
     positive = {
@@ -156,6 +192,14 @@ def _check(recipe: Recipe, source: str) -> None:
     for key, value in positive.items():
         if value < 1:
             raise SkyPartError(f"{source}: {key} is too small for training; raise it")
+    for key, (least, most) in _RANGES.items():
+        section, name = key.split(".")
+        value = getattr(getattr(recipe, section), name)
+        if not least <= value <= most:
+            bounds = f"at least {least:g}" if math.isinf(most) else f"between {least:g} and {most:g}"
+            raise SkyPartError(f"{source}: {key} = {value!r} cannot be trained with; choose one {bounds}")
+    if recipe.head.part_dim % recipe.head.graph_heads:
+        raise SkyPartError(f"{source}: head.graph_heads must divide head.part_dim = {recipe.head.part_dim}")
     if recipe.batch.alike and not (recipe.backbone.start and recipe.batch.near > 1):
         raise SkyPartError(f"{source}: batch.alike needs a trained model in backbone.start and batch.near above 1")
     if not 0 <= recipe.data.validation < 1:

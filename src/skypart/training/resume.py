@@ -3,9 +3,13 @@
 from typing import Any
 
 from skypart.errors import SkyPartError
+from skypart.progress import console
 from skypart.training.checkpoint import Progress, load_checkpoint, newest_checkpoint, read_facts
 from skypart.training.recipe import Recipe
 from skypart.training.setup import Run
+
+_WAYS = {"weather": "weather is drawn", "level": "weak contrast is lifted"}
+_THEN = ", then "
 
 
 def resume(run: Run) -> Progress:
@@ -16,17 +20,26 @@ def resume(run: Run) -> Progress:
     _, facts = read_facts(newest)
     if facts["data"]["fingerprint"] != run.facts["data"]["fingerprint"]:
         raise SkyPartError(f"{newest}: was trained on other data than {run.recipe.data.root}; choose another run.out")
-    if run.recipe.data.weather and facts.get("weather", run.facts["weather"]) != run.facts["weather"]:
-        raise SkyPartError(
-            f"{newest}: weather is drawn in another way since that run began; go on with the version of SkyPart that "
-            "began it, or choose another run.out"
-        )
+    ways = {"weather": bool(run.recipe.data.weather), "level": run.preprocessing.level}
+    for way, counts in ways.items():
+        if counts and facts.get(way, run.facts[way]) != run.facts[way]:
+            raise SkyPartError(
+                f"{newest}: {_WAYS[way]} in another way since that run began; go on with the version of SkyPart that "
+                "began it, or choose another run.out"
+            )
     changed = _differences(facts["recipe"], run.facts["recipe"])
     if changed:
         raise SkyPartError(
             f"{newest}: the recipe has changed since ({', '.join(changed)}); put it back or choose another run.out"
         )
-    return load_checkpoint(newest, run.modules, run.optimiser)
+    progress = load_checkpoint(newest, run.modules, run.optimiser)
+    codes = facts["code"].split(_THEN)
+    if codes[-1] != run.facts["code"] and progress.step < run.last_step:
+        if run.workers.leads:
+            console.print(f"begun with the code {codes[-1]}, going on with {run.facts['code']}: last digits may differ")
+        codes.append(run.facts["code"])
+    run.facts["code"] = _THEN.join(codes)
+    return progress
 
 
 # What may differ between a run and its continuation: nothing of this changes a single number.

@@ -4,7 +4,7 @@ import datetime
 import math
 import platform
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ from torch.optim import AdamW
 from skypart.datasets import Dataset, Record, open_dataset
 from skypart.datasets.sampler import BalancedSampler, index_locations
 from skypart.errors import SkyPartError
+from skypart.images.level import LEVELLING
 from skypart.images.preprocess import Preprocessing
 from skypart.images.weather import RENDERING
 from skypart.losses.geopart import GeoPartLoss
@@ -24,6 +25,7 @@ from skypart.model.cost import parameters_by_module
 from skypart.model.embedder import checked_size, model_file
 from skypart.model.skypart import SkyPart
 from skypart.model.storage import load_model
+from skypart.progress import console
 from skypart.training.alike import likeness
 from skypart.training.average import MovingAverage
 from skypart.training.checkpoint import code_version
@@ -71,6 +73,12 @@ class Run:
         return min(self.total_steps, self.steps_per_epoch * epochs)
 
     @property
+    def trained_recipe(self) -> Recipe:
+        """The recipe with the head and the levelling that were trained: a model of `backbone.start` keeps its own."""
+        backbone = replace(self.recipe.backbone, level=self.preprocessing.level)
+        return replace(self.recipe, head=self.student.config, backbone=backbone)
+
+    @property
     def modules(self) -> dict[str, nn.Module]:
         """What a checkpoint stores, by name."""
         modules: dict[str, nn.Module] = {"student": self.student, "loss": self.loss}
@@ -100,6 +108,8 @@ def prepare(recipe: Recipe, workers: Workers, records: Sequence[Record] | None =
     torch.manual_seed(recipe.run.seed)
     dataset = open_training_data(recipe)
     folder = Path(recipe.run.out)
+    if folder.exists() and not folder.is_dir():
+        raise SkyPartError(f"{folder}: is a file, but a run needs a folder; choose another run.out")
     split = hold_out(
         dataset.train if records is None else records,
         recipe.data.validation,
@@ -108,6 +118,10 @@ def prepare(recipe: Recipe, workers: Workers, records: Sequence[Record] | None =
     )
     student = build_student(recipe)
     student.to(workers.device)
+    if workers.leads and student.config != recipe.head:
+        asked, has = asdict(recipe.head), asdict(student.config)
+        other = ", ".join(f"head.{key} = {has[key]}" for key in has if has[key] != asked[key])
+        console.print(f"the head is that of {recipe.backbone.start}, not the recipe's: {other}")
     preprocessing = student.preprocessing
     data = _training_data(recipe, split, preprocessing, workers)
     teacher = None
@@ -130,6 +144,7 @@ def prepare(recipe: Recipe, workers: Workers, records: Sequence[Record] | None =
         "recipe": recipe.to_dict(),
         "code": code_version(),
         "weather": RENDERING,
+        "level": LEVELLING,
         "data": {
             "name": dataset.name,
             "kind": dataset.kind,
@@ -175,8 +190,11 @@ def build_student(recipe: Recipe) -> SkyPart:
         student = load_model(model_file(recipe.backbone.start)).with_readout(recipe.head.readout)
     else:
         student = SkyPart.from_backbone(recipe.backbone.name, recipe.head, recipe.run.seed)
-    size = checked_size(student, recipe.backbone.size)
-    student.preprocessing = Preprocessing(size, level=recipe.backbone.level or student.preprocessing.level)
+    student.preprocessing = replace(
+        student.preprocessing,
+        size=checked_size(student, recipe.backbone.size),
+        level=recipe.backbone.level or student.preprocessing.level,
+    )
     student.freeze(recipe.backbone.trainable_blocks)
     student.tokens_from.gradient_checkpointing = recipe.backbone.gradient_checkpointing
     return student.train()

@@ -8,9 +8,11 @@ import torch
 
 from skypart.datasets.records import Record
 from skypart.evaluation.metrics import retrieval_metrics
-from skypart.images.preprocess import Preprocessing
 from skypart.model.embedder import Embedder
 from skypart.model.skypart import SkyPart
+from skypart.training.data import TrainingImages
+
+_BATCH = 16
 
 
 @dataclass(frozen=True)
@@ -43,21 +45,21 @@ def hold_out(records: Sequence[Record], share: float, drone_per_location: int, s
     return HoldOut([r for r in records if r.location not in kept], drone, satellite)
 
 
-def validate(
-    model: SkyPart,
-    drone: Sequence[Record],
-    satellite: Sequence[Record],
-    preprocessing: Preprocessing,
-    device: torch.device,
-) -> dict[str, float]:
-    """Both directions on the given records, in percent; `score` is the mean R@1 of the two.
+def validate(model: SkyPart, split: HoldOut, images: TrainingImages, device: torch.device) -> dict[str, float]:
+    """Both directions on the held-out records, in percent; `score` is the mean R@1 of the two.
 
-    D2S: each drone image against all tiles. S2D: each tile whose location has drone images, against them.
+    D2S: each drone image against all tiles. S2D: each tile whose location has drone images, against them. Drone images
+    are in the weather that training has, the same at every validation, else clear.
     """
     was_training = model.training
-    model.preprocessing = preprocessing
     embedder = Embedder(model, device)
-    drone_vectors = embedder.embed([record.path for record in drone])
+    drone, satellite = split.drone, split.satellite
+    drone_vectors = np.concatenate(
+        [
+            embedder.embed([images.held_out(record) for record in drone[first : first + _BATCH]])
+            for first in range(0, len(drone), _BATCH)
+        ]
+    )
     tile_vectors = embedder.embed([record.path for record in satellite])
     model.train(was_training)
     labels = {name: i for i, name in enumerate(sorted({r.location for r in (*drone, *satellite)}))}

@@ -76,7 +76,7 @@ export class ResultPanel {
   showFix(answer, truth) {
     const where = position(answer.latitude, answer.longitude);
     const facts = [
-      fact("95 % radius", metres(answer.radius_m), answer.calibrated ? "fitted on labelled photos" : "a conservative default: the index is not calibrated"),
+      fact("95 % radius", metres(answer.radius_m), answer.calibrated ? "fitted on labelled photos" : "the default: the index is not calibrated"),
       fact("Confidence", `${Math.round(100 * answer.confidence)} %`, "probability that the true position lies within 50 m"),
     ];
     if (answer.heading_deg !== null) facts.push(fact("Up is", heading(answer.heading_deg), "compass direction that is up in the photo"));
