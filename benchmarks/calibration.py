@@ -104,7 +104,7 @@ def main() -> None:
     )
     outcomes = locate_labelled(Locator(MapIndex(index), embedder), photos)
     source = f"{len(outcomes)} rendered photos, benchmarks/calibration.py"
-    calibration = replace(fit_outcomes(outcomes, source, MOST_WRONG), floor_m=GEOREFERENCE_M)
+    calibration = replace(fit_outcomes(outcomes, source, MOST_WRONG), floor_m=GEOREFERENCE_M, model=embedder.digest)
     confidence, radius = cross_validate(outcomes, most_wrong=MOST_WRONG)
     found = quality(outcomes, confidence, radius)
     draw(outcomes, confidence, radius, ROOT / "docs" / "results" / "calibration.png")

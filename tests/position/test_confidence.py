@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from skypart.errors import SkyPartError
+from skypart.model.embedder import load
 from skypart.position.confidence import (
     FEATURES,
     RIGHT_M,
@@ -239,6 +240,10 @@ def test_the_default_calibration_can_be_read_and_used() -> None:
     assert 0 < calibration.threshold < 1 and calibration.refined > 0 and calibration.voted > 0
     chances = [calibration.confidence(evidence(s, i)) for s, i in ((0.1, 0.0), (0.5, 10.0), (0.95, 90.0))]
     assert chances == sorted(chances) and chances[0] < calibration.threshold
+
+
+def test_the_default_calibration_is_of_the_default_model() -> None:
+    assert default_calibration().model in ("", load("default").digest)
 
 
 def test_a_floor_joins_every_radius_and_is_kept() -> None:

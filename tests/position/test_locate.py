@@ -368,6 +368,16 @@ def test_a_calibration_of_another_way_of_matching_is_not_taken(tmp_path: Path) -
     assert "matched in another way" in locator.outdated
 
 
+def test_a_model_that_nothing_was_fitted_for_gets_no_fix_but_candidates(index: MapIndex, town: RgbImage) -> None:
+    strange = sure(index, None, replace(SURE, model="of another"))
+    fix = strange.locate(SHOTS[0].photo(town))
+    assert not fix.found and fix.confidence == 0 and "skypart calibrate" in str(fix.reason)
+    assert fix.candidates and fix.evidence
+    assert sure(index, None, replace(SURE, model=ColourEmbedder().digest)).locate(SHOTS[0].photo(town)).found
+    strange.calibrated = True
+    assert strange.locate(SHOTS[0].photo(town)).found
+
+
 def test_a_calibration_of_other_maps_is_not_taken(tmp_path: Path) -> None:
     index = make_index(tmp_path / "i", [write_quilt(tmp_path / "t.tif", edge=EDGE // 2)])
     for maps, taken in ((index.manifest.maps_digest, True), ("others", False)):

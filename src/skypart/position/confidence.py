@@ -35,6 +35,7 @@ class Calibration:
     infinite where too few photos were such to say, and such a photo gets no fix. photos: how many it was fitted on.
     source: what they were. floor_m: joins every radius as the other leg of a right triangle; for what the photos could
     not show, such as errors of a map's own georeference where they were rendered from it. matching: see MATCHING.
+    model: digest of the model it was fitted with, where it may be used with others.
     """
 
     weights: tuple[float, ...]
@@ -47,6 +48,7 @@ class Calibration:
     source: str
     floor_m: float = 0.0
     matching: int = MATCHING
+    model: str = ""
 
     def confidence(self, evidence: Mapping[str, float]) -> float:
         """Probability that the fix lies within RIGHT_M of the truth."""
@@ -83,6 +85,7 @@ class Calibration:
                 source=str(content["source"]),
                 floor_m=float(content.get("floor_m", 0.0)),
                 matching=int(content.get("matching", 1)),
+                model=str(content.get("model", "")),
             )
         except (KeyError, TypeError, ValueError) as error:
             raise SkyPartError(f"the calibration is damaged ({error!r}); run `skypart calibrate` again") from error

@@ -21,6 +21,11 @@ from skypart.position.refine import Refinement, TokenReader
 from skypart.position.usable import unusable
 from skypart.position.vote import find_peaks
 
+UNKNOWN_MODEL = (
+    "the index is of another model or size than the default calibration, so nobody knows how far its answers can be "
+    "trusted; fit them with `skypart calibrate` on photos of known position"
+)
+
 
 class Locator:
     """Answers photos from one index with one model."""
@@ -42,6 +47,11 @@ class Locator:
                 self.outdated = "was made before its maps changed"
             else:
                 self.calibration, self.calibrated = own, True
+
+    @property
+    def unknown_model(self) -> bool:
+        """Whether nothing was ever fitted for the model of the index."""
+        return not self.calibrated and self.calibration.model not in ("", self.embedder.digest)
 
     def locate(
         self, image: RgbImage, *, name: str = "photo", prior: Prior | None = None, hints: Hints | None = None
@@ -106,11 +116,13 @@ class Locator:
             evidence={**evidence, "latitude": latitude, "longitude": longitude},
         )
         radius = self.calibration.radius(evidence)
+        if self.unknown_model:
+            return replace(common, confidence=0.0, reason=UNKNOWN_MODEL)
         if confidence < self.calibration.threshold or not math.isfinite(radius):
             unread = refined is None and hits[0].map_name in self.index.missing
-            clear = "no place in this map resembles the photo clearly enough"
+            cannot = f"the map {hits[0].map_name} cannot be read to check the place"
             return replace(
-                common, reason=f"the map {hits[0].map_name} cannot be read to check the place" if unread else clear
+                common, reason=cannot if unread else "no place in this map resembles the photo clearly enough"
             )
         heading = refined.heading_deg if refined else hints.heading_deg
         camera = drone_place(latitude=latitude, longitude=longitude, heading=heading, hints=hints)
