@@ -2,9 +2,9 @@
 
     python benchmarks/default_model.py --shared ../shared [--cls runs/default-model/cls/model.safetensors]
 
-renders the test worlds (kept under --work), embeds them with the shipped model, with CLS-only trained the same way (if
-given) and with the untrained backbone's plain readouts, and writes docs/results/default-model.json and the tables of
-docs/results/default-model.md between their marks.
+renders the test worlds (kept under --work), embeds them with the shipped model and its CLS branch, with CLS-only trained
+the same way (if given) and with the untrained backbone's plain readouts, and writes docs/results/default-model.json and
+the tables of docs/results/default-model.md between their marks.
 """
 
 import argparse
@@ -43,6 +43,7 @@ ROOT = Path(__file__).resolve().parent.parent
 HELD_OUT = "autzen,long_beach,eureka"
 Embed = Callable[[Sequence[RgbImage]], dict[str, NDArray[np.float32]]]
 FULL, CLS = "SkyPart", "CLS-only, trained the same way"
+BRANCH = "its CLS branch alone, taught by an InfoNCE of its own in the same run"
 MADE = "made by"
 EARLIER = "an earlier version (the untrained readouts, 2026-11-16)"
 UNTRAINED = {"untrained, mean patch of block 8": (8, "patches"), "untrained, CLS of block 10": (10, "cls")}
@@ -51,13 +52,22 @@ UNTRAINED = {"untrained, mean patch of block 8": (8, "patches"), "untrained, CLS
 def models(arguments: argparse.Namespace) -> dict[str, tuple[Embed, str]]:
     """What is compared: name -> function from pictures to unit rows by readout, and what tells models apart."""
     full = load(arguments.model, size=arguments.size)
-    found: dict[str, tuple[Embed, str]] = {FULL: (lambda pictures: {FULL: full.embed(pictures)}, full.digest)}
+    found: dict[str, tuple[Embed, str]] = {FULL: (partial(with_branch, full), full.digest)}
     if arguments.cls:
         cls = load(arguments.cls, size=arguments.size)
         found[CLS] = (lambda pictures: {CLS: cls.embed(pictures)}, cls.digest)
     plain = SkyPart.from_backbone(str(arguments.shared / "weights" / "dinov2_vits14_descendant.safetensors")).eval()
     found["untrained"] = (lambda pictures: plain_readouts(plain, pictures, full), "descendant")
     return found
+
+
+def with_branch(embedder: Embedder, pictures: Sequence[RgbImage]) -> dict[str, NDArray[np.float32]]:
+    """Unit rows of the embedding and of its CLS branch."""
+    outputs = list(embedder.outputs(pictures))
+    return {
+        FULL: torch.cat([output.embedding for output in outputs]).numpy(),
+        BRANCH: torch.cat([output.cls for output in outputs]).numpy(),
+    }
 
 
 def plain_readouts(model: SkyPart, pictures: Sequence[RgbImage], like: Embedder) -> dict[str, NDArray[np.float32]]:

@@ -16,17 +16,26 @@ fi
     --skip long_beach,eureka --spacing 90
 "$SKYPART" world make "$OUT/data/procedural" --locations 1200 --seed 1 --like free --image-size 256 --no-maps \
     --styles town,suburb,industry,campus,farmland --spacing 120
-# New pictures of the real places for the last two stages, apart: places in cities, at several dates, come more often.
-"$SKYPART" world make "$OUT/data/cities" --from "$data/naip_california_cc_by" --locations 483 --seed 2 --like free \
-    --image-size 256 --no-maps --skip long_beach,eureka --drone-per-altitude 10
-"$SKYPART" world make "$OUT/data/sites" --from "$data/kentucky_lidar_public_domain" --from "$data/oam_drone_mosaics_cc_by" \
-    --locations 568 --seed 2 --like free --image-size 256 --no-maps --spacing 110
+# New pictures of the real places for the fifth stage, and again for the last two, apart: places in cities, at several
+# dates, come more often. New procedural places for the last two.
+new_pictures() { # SEED SUFFIX
+    "$SKYPART" world make "$OUT/data/cities$2" --from "$data/naip_california_cc_by" --locations 483 --seed "$1" --like free \
+        --image-size 256 --no-maps --skip long_beach,eureka --drone-per-altitude 10
+    "$SKYPART" world make "$OUT/data/sites$2" --from "$data/kentucky_lidar_public_domain" \
+        --from "$data/oam_drone_mosaics_cc_by" --locations 568 --seed "$1" --like free --image-size 256 --no-maps --spacing 110
+}
+new_pictures 2 ""
+new_pictures 3 -2
+"$SKYPART" world make "$OUT/data/procedural-2" --locations 600 --seed 3 --like free --image-size 256 --no-maps \
+    --styles town,suburb,industry,campus,farmland --spacing 120
 
 export OMP_NUM_THREADS=1
-for stage in default-model default-model-fine default-model-last default-model-alike default-model-cities default-model-clear; do
-    "$TORCHRUN" --nproc-per-node 2 -m skypart.cli train "recipes/$stage.toml" backbone.name="$backbone"
+for stage in "" -fine -last -alike -cities -clear -sharp; do
+    # PRECISION=bfloat16, as the last two stages were trained, is half as fast again where the processor does it itself
+    "$TORCHRUN" --nproc-per-node 2 -m skypart.cli train "recipes/default-model$stage.toml" backbone.name="$backbone" \
+        optimiser.precision="${PRECISION:-auto}"
 done
-"$PYTHON" - "$OUT/clear/model.safetensors" "$OUT/default.safetensors" <<'END'
+"$PYTHON" - "$OUT/sharp/model.safetensors" "$OUT/default.safetensors" <<'END'
 import sys
 import skypart
 from skypart.model.embedder import trimmed

@@ -41,6 +41,11 @@ def _machine() -> list[tuple[str, str, str]]:
     if hasattr(os, "sysconf") and "SC_PHYS_PAGES" in os.sysconf_names:
         memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
         rows.append(("memory", f"{memory:.1f} GiB", ""))
+    has = torch.cpu.get_capabilities()
+    native = has.get("avx512_bf16") or has.get("amx_bf16")
+    rows.append(
+        ("bfloat16 on the CPU", "native: training takes optimiser.precision=bfloat16" if native else "emulated: slow", "")
+    )
     seen = [f"cuda:{i} {torch.cuda.get_device_name(i)}" for i in range(torch.cuda.device_count())]
     if torch.backends.mps.is_available():
         seen.append("mps")

@@ -36,6 +36,14 @@ def test_likeness_is_the_mean_of_both_directions_between_first_images(sues: Path
     assert np.array_equal(found, found.T)
 
 
+def test_likeness_in_the_precision_of_the_run(sues: Path, start: str, tmp_path: Path) -> None:
+    records = list(open_dataset(sues).train)
+    exact = likeness(records, start, 28, tmp_path / "single", CPU)
+    found = likeness(records, start, 28, tmp_path / "half", CPU, torch.bfloat16)
+    assert found.dtype == np.float32 and not np.array_equal(found, exact)
+    np.testing.assert_allclose(found, exact, atol=0.02)
+
+
 def test_it_is_computed_once_for_a_model_and_its_data(
     sues: Path, start: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

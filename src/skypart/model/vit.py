@@ -11,6 +11,7 @@ from torch.utils.checkpoint import checkpoint
 
 from skypart.errors import SkyPartError
 from skypart.model.positions import PositionMode, interpolate_positions
+from skypart.model.projection import project
 
 CPU_ROUND = 6
 """Images that go together through blocks without gradient on a CPU: what a layer writes the next finds in the cache."""
@@ -80,7 +81,7 @@ class Attention(nn.Module):
         batch, tokens, dim = x.shape
         qkv = self._project(x, norm).reshape(batch, tokens, 3, self.heads, dim // self.heads).permute(2, 0, 3, 1, 4)
         mixed = scaled_dot_product_attention(qkv[0], qkv[1], qkv[2])
-        return self.proj(mixed.transpose(1, 2).reshape(batch, tokens, dim))  # type: ignore[no-any-return]
+        return project(self.proj, mixed.transpose(1, 2).reshape(batch, tokens, dim))
 
     def _project(self, x: Tensor, norm: nn.LayerNorm) -> Tensor:
         """Queries, keys and values of x after `norm`: (batch, tokens, 3 * dim).
@@ -89,7 +90,7 @@ class Attention(nn.Module):
         the weights: backward then reaches them there and skips the product over all tokens.
         """
         if x.requires_grad or not torch.is_grad_enabled():
-            return self.qkv(norm(x))  # type: ignore[no-any-return]
+            return project(self.qkv, norm(x))
         plain = layer_norm(x, norm.normalized_shape, eps=norm.eps)
         bias = self.qkv.weight @ norm.bias
         bias = bias if self.qkv.bias is None else bias + self.qkv.bias
@@ -102,12 +103,11 @@ class FeedForward(nn.Module):
     def __init__(self, dim: int, hidden: int) -> None:
         super().__init__()
         self.fc1 = nn.Linear(dim, hidden)
-        self.act = nn.GELU()
         self.fc2 = nn.Linear(hidden, dim)
 
     def forward(self, x: Tensor) -> Tensor:
         """(..., dim) -> the same shape."""
-        return self.fc2(self.act(self.fc1(x)))  # type: ignore[no-any-return]
+        return project(self.fc2, project(self.fc1, x, activated=True))
 
 
 class Residual(nn.Module):

@@ -15,19 +15,25 @@ from skypart.training.data import fingerprint
 
 
 def likeness(
-    records: Sequence[Record], start: str, size: int, folder: Path, device: torch.device
+    records: Sequence[Record],
+    start: str,
+    size: int,
+    folder: Path,
+    device: torch.device,
+    autocast: torch.dtype | None = None,
 ) -> NDArray[np.float32]:
     """(n, n) symmetric similarities of the n training locations in label order, between -1 and 1, kept in `folder`.
 
     Each location's first drone image is compared with the others' first tiles, as the model `start` sees them at
-    `size` pixels, neither augmented nor corrupted.
+    `size` pixels, neither augmented nor corrupted. autocast: the precision of the run, if not single.
     """
     embedder = load(start, size=size, device=device)
     kept = folder / f"alike-{embedder.digest[:12]}-{fingerprint(records)[:12]}.npy"
     if not kept.is_file():
         index = index_locations(records)
         firsts = [records[images[0]].path for view in (index.drone, index.satellite) for images in view]
-        drone, tile = np.split(embed_long(embedder, firsts, "which locations look alike"), 2)
+        with torch.autocast(device.type, autocast, enabled=autocast is not None):
+            drone, tile = np.split(embed_long(embedder, firsts, "which locations look alike"), 2)
         across = drone @ tile.T
         with atomic_path(kept) as temporary:
             np.save(temporary, ((across + across.T) / 2).astype(np.float32))

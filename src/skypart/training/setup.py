@@ -209,7 +209,12 @@ def _training_data(recipe: Recipe, split: HoldOut, preprocessing: Preprocessing,
     if batch.alike:
         with leader_first():
             alike = likeness(
-                split.train, recipe.backbone.start, recipe.backbone.size, Path(recipe.run.out), workers.device
+                split.train,
+                recipe.backbone.start,
+                recipe.backbone.size,
+                Path(recipe.run.out),
+                workers.device,
+                _autocast(recipe, workers),
             )
     sampler = BalancedSampler(
         split.train,
@@ -238,7 +243,8 @@ def _shares(data: DataRecipe, records: Sequence[Record]) -> NDArray[np.float64] 
 
 
 def _autocast(recipe: Recipe, workers: Workers) -> torch.dtype | None:
-    """bfloat16 where the recipe asks for it or the GPU has it; emulated on CPUs, so never there by itself."""
+    """bfloat16 where the recipe asks for it or the GPU has it; never by itself on CPUs: many emulate it, and a run's
+    figures would hang on the machine."""
     if recipe.optimiser.precision == "bfloat16":
         return torch.bfloat16
     if recipe.optimiser.precision == "auto" and workers.device.type == "cuda" and torch.cuda.is_bf16_supported():
