@@ -3,8 +3,8 @@
     python benchmarks/default_model.py --shared ../shared [--cls runs/default-model/cls/model.safetensors]
 
 renders the test worlds (kept under --work), embeds them with the shipped model and its CLS branch, with CLS-only
-trained the same way (if given) and with the untrained backbone's plain readouts, and writes docs/results/default-model.json and
-the tables of docs/results/default-model.md between their marks.
+trained the same way (if given) and with the untrained backbone's plain readouts, and writes the tables of
+docs/results/default-model.md between their marks, and docs/results/default-model.json.
 """
 
 import argparse
