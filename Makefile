@@ -8,7 +8,6 @@ PYTEST := OMP_NUM_THREADS=1 $(BIN)/pytest -q -n auto --dist worksteal
 
 # Where the developers' copies of weights and data lie; elsewhere `skypart data fetch` and the hub give them.
 SHARED ?= ../shared
-MODEL := runs/default-model
 
 .PHONY: demo test quick lint format clean setup train-default
 
@@ -48,7 +47,7 @@ test: lint
 
 # The model that ships: render its data, train all stages, write half-precision weights beside the runs.
 train-default: $(READY)
-	@SKYPART=$(BIN)/skypart TORCHRUN=$(BIN)/torchrun PYTHON=$(BIN)/python SHARED=$(SHARED) OUT=$(MODEL) sh recipes/default-model.sh
+	@SKYPART=$(BIN)/skypart TORCHRUN=$(BIN)/torchrun PYTHON=$(BIN)/python SHARED="$(SHARED)" sh recipes/default-model.sh
 
 clean:
 	rm -rf $(VENV) build dist demo-out .mypy_cache .ruff_cache .pytest_cache src/*.egg-info

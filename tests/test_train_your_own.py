@@ -66,7 +66,9 @@ class Workplace:
         head = HeadConfig(prototypes=6, part_dim=32, embedding_dim=48, gate_hidden=16)
         model = SkyPart.from_backbone("untrained:tiny", head, 0)
         model.preprocessing = Preprocessing(size=28)
-        save_model(model, folder / "shipped" / "default.safetensors")
+        default = folder / "shipped" / "default.safetensors"
+        save_model(model, default)
+        default.with_name("SHA256SUMS").write_text(f"{shipped.sha256_of(default)}  {default.name}\n")
 
     def run(self, command: list[str], expected: tuple[int, ...] = (0,)) -> str:
         assert command[0] == "skypart"

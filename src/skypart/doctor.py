@@ -41,10 +41,11 @@ def _machine() -> list[tuple[str, str, str]]:
     if hasattr(os, "sysconf") and "SC_PHYS_PAGES" in os.sysconf_names:
         memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
         rows.append(("memory", f"{memory:.1f} GiB", ""))
-    has = torch.cpu.get_capabilities()
-    native = has.get("avx512_bf16") or has.get("amx_bf16")
-    told = "native: optimiser.precision=bfloat16 trains faster" if native else "emulated: slower than float32"
-    rows.append(("bfloat16 on the CPU", told, ""))
+    has: dict[str, object] = getattr(torch.cpu, "get_capabilities", dict)()  # which older ones lack
+    if has:
+        native = any(has.get(name) for name in ("avx512_bf16", "amx_bf16", "bf16", "sve_bf16"))
+        told = "native: optimiser.precision=bfloat16 trains faster" if native else "emulated: slower than float32"
+        rows.append(("bfloat16 on the CPU", told, ""))
     seen = [f"cuda:{i} {torch.cuda.get_device_name(i)}" for i in range(torch.cuda.device_count())]
     if torch.backends.mps.is_available():
         seen.append("mps")

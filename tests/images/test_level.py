@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from skypart.images.level import MIDDLE, WHOLE, level
+from skypart.images.level import MIDDLE, WHOLE, _ground, level
 from skypart.images.preprocess import Preprocessing, normalise
 from skypart.images.weather import corrupt
 
@@ -72,6 +72,27 @@ def test_black_beyond_a_maps_edge_counts_for_nothing() -> None:
     assert np.abs(lifted[left].astype(float) - level(whole)[left]).mean() < 12
     assert lifted[left].std() > 0.8 * level(whole)[left].std()
     assert (level(np.where(edge > 0, edge, 0)[..., ::-1].copy())[:, SIZE // 2 :] == 0).all()
+
+
+def test_the_black_of_night_is_lifted_with_the_rest() -> None:
+    """Shadows that a dark photo has cut off at 0 lie scattered, and none of them is a map's edge."""
+    night = np.clip(ground() * 0.12 - 8, 0, 255).astype(np.uint8)
+    cut = (night == 0).all(axis=2)
+    assert cut.mean() > 0.02
+    lifted = level(night)
+    assert lifted[cut].min() > 0
+    assert likeness(lifted, ground()) > 0.9
+
+
+def test_a_hole_within_the_picture_is_no_edge() -> None:
+    image = veiled(ground(), 0.2)
+    image[40:70, 40:70] = 0
+    image[0:3, 0:3] = 0
+    assert _ground(image) is None
+    image[:30, :30] = 0
+    seen = _ground(image)
+    assert seen is not None and (seen[:30, :30] == 0).all() and (seen[40:70, 40:70] == 255).all()
+    assert (level(image)[:30, :30] == 0).all()
 
 
 def test_any_shape_and_the_same_twice() -> None:

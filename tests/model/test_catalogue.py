@@ -91,11 +91,18 @@ def test_the_hash_is_computed_once_a_process(default: Path, monkeypatch: pytest.
     assert len(computed) == 1
 
 
-def test_without_sums_the_model_loads_and_is_called_unpinned(default: Path) -> None:
-    default.with_name("SHA256SUMS").unlink()
-    assert catalogue.default_entry().state.startswith("not pinned")
+def test_without_its_sum_the_model_is_refused(default: Path) -> None:
+    sums = default.with_name("SHA256SUMS")
     assert skypart.load("default").size == 56
-    default.with_name("SHA256SUMS").write_text(f"{'0' * 64} *default.safetensors\n")
+    for content in (None, b"", b"\xff\xfe\x00 default"):
+        sums.unlink()
+        if content is not None:
+            sums.write_bytes(content)
+        assert catalogue.default_entry().state.startswith("refused")
+        with pytest.raises(SkyPartError, match="SHA256SUMS"):
+            skypart.load("default")
+        sums.touch()
+    sums.write_text(f"{'0' * 64} *default.safetensors\n")
     assert catalogue.default_entry().state.startswith("altered"), "sha256sum's binary form is read too"
 
 
@@ -103,7 +110,7 @@ def test_without_a_default_model(monkeypatch: pytest.MonkeyPatch, tmp_path: Path
     for module in (shipped, catalogue):
         monkeypatch.setattr(module, "shipped_model", lambda: tmp_path / "default.safetensors")
     assert catalogue.default_entry().state == "absent"
-    with pytest.raises(SkyPartError, match="no default model is shipped"):
+    with pytest.raises(SkyPartError, match="default model is missing; install skypart again"):
         skypart.load("default")
 
 

@@ -100,6 +100,14 @@ def test_names_the_hub_cannot_have(tmp_path: Path, monkeypatch: pytest.MonkeyPat
             resolve(path)
 
 
+def test_a_name_is_the_whole_of_a_files_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SKYPART_WEIGHTS", str(tmp_path))
+    for name in ("mine.1.safetensors", "mine.safetensors", "minere.safetensors"):
+        (tmp_path / name).write_bytes(b"")
+    assert resolve("mine").file.name == "mine.safetensors"
+    assert resolve("mine.1").file.name == "mine.1.safetensors"
+
+
 def test_weights_folders_are_searched_in_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     first, second, cache = tmp_path / "first", tmp_path / "second", tmp_path / "cache"
     monkeypatch.setenv("SKYPART_WEIGHTS", f"{first}:{second}")

@@ -135,6 +135,17 @@ def test_no_photo_is_judged_by_a_calibration_that_has_seen_it() -> None:
     assert np.any(other != confidence), "the others do see it"
 
 
+def test_no_photo_is_judged_by_a_calibration_that_has_seen_its_map() -> None:
+    some = outcomes(2, 120)
+    over = [f"map {i % 3}" for i in range(120)]
+    confidence, radius = cross_validate(some, groups=over)
+    turned = [replace_error(o, math.inf if o.error_m < 50 else 1.0) if i % 9 == 0 else o for i, o in enumerate(some)]
+    other, other_radius = cross_validate(turned, groups=over)
+    own = np.arange(120) % 3 == 0
+    assert np.array_equal(other[own], confidence[own]) and np.array_equal(other_radius[own], radius[own])
+    assert np.any(other[~own] != confidence[~own]), "the other maps do see it"
+
+
 def replace_error(outcome: Outcome, error: float) -> Outcome:
     return replace(outcome, error_m=error)
 

@@ -16,12 +16,12 @@ MOST = 6.0
 """Largest gain of each."""
 MIDDLE = 0.45 * 255
 """Brightness to which a picture is drawn as it is lifted: a mean one of clear air."""
-LEVELLING = 1
+LEVELLING = 2
 """Rises whenever `level` gives other pixels: what was embedded before is not comparable."""
 _NOISE = 0.25
 """Deviation, of 0 to 255, that every region has at least: rounding's."""
 _EMPTY = 0.02
-"""Share of purely black pixels from which on they are taken for ground that is not there, as beyond a map's edge."""
+"""Share of a picture from which on one black region at its rim is taken for ground that is not there."""
 
 
 def level(image: RgbImage) -> RgbImage:
@@ -29,17 +29,33 @@ def level(image: RgbImage) -> RgbImage:
 
     Fog adds white and takes contrast away, more here than there. What is weak is stretched around its own colour until
     its deviation is `WHOLE` or `REGION`, and its brightness drawn to `MIDDLE` by as much as it was stretched. A picture
-    of strong contrast everywhere stays as it is, and so does the black beyond a map's edge, which counts for nothing.
+    of strong contrast everywhere stays as it is, and so does the black beyond a map's edge, which counts for nothing;
+    the black that night leaves between what can be seen does count.
     """
-    seen: NDArray[np.uint8] = 255 - cv2.inRange(image, (0, 0, 0), (0, 0, 0))
-    share = cv2.countNonZero(seen) / seen.size
-    if share > 1 - _EMPTY:
+    seen = _ground(image)
+    if seen is None:
         return _regions(_whole(image, None), None)
-    if share < _EMPTY:
+    if cv2.countNonZero(seen) < _EMPTY * seen.size:
         return image
     lifted = _regions(_whole(image, seen), seen)
     lifted[seen == 0] = 0
     return lifted
+
+
+def _ground(image: RgbImage) -> NDArray[np.uint8] | None:
+    """(h, w) uint8, 0 where a large region of pure black at the rim shows that there is nothing; None: all is there."""
+    black = cv2.inRange(image, (0, 0, 0), (0, 0, 0))
+    height, width = black.shape
+    if cv2.countNonZero(black) <= _EMPTY * black.size:
+        return None
+    _, labels, boxes, _ = cv2.connectedComponentsWithStats(black, connectivity=4)
+    left, top, wide, high, area = boxes.T
+    rim = (left == 0) | (top == 0) | (left + wide == width) | (top + high == height)
+    missing = rim & (area > _EMPTY * black.size)
+    missing[0] = False  # label 0: what is not black
+    if not missing.any():
+        return None
+    return np.where(missing[labels], np.uint8(0), np.uint8(255))
 
 
 def _whole(image: RgbImage, seen: NDArray[np.uint8] | None) -> RgbImage:

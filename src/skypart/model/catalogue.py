@@ -15,7 +15,7 @@ from safetensors import safe_open
 
 from skypart.errors import SkyPartError
 from skypart.model.shipped import pinned_sha256, sha256_of, shipped_model
-from skypart.model.sources import BACKBONES, SUFFIXES, Published, weights_folders
+from skypart.model.sources import BACKBONES, SUFFIXES, Published, named_file, weights_folders
 from skypart.model.storage import read_header, read_metadata
 
 FOOTNOTE = (
@@ -71,10 +71,10 @@ def default_entry() -> Entry:
     """The model shipped with the package: absent, verified, not pinned, altered or damaged."""
     file = shipped_model()
     if not file.is_file():
-        return Entry("default", "model", "shipped", "absent", "no default model is shipped with this version")
+        return Entry("default", "model", "shipped", "absent", "missing from the package; install skypart again")
     digest, pinned = sha256_of(file), pinned_sha256(file)
     if pinned is None:
-        state = "not pinned: no SHA256SUMS"
+        state = "refused: no SHA-256 of it in SHA256SUMS; install skypart again"
     else:
         state = "verified" if digest == pinned else "altered: SHA-256 differs; install skypart again"
     return _entry("default", "shipped", file, state, digest)
@@ -100,7 +100,7 @@ def _summary(card: dict[str, Any]) -> str:
 
 def _folder_entries() -> Iterator[Entry]:
     """Files and Hugging Face folders in the weights folders; those hidden by an earlier one go by their path."""
-    seen: set[str] = set()
+    seen = {"default"}  # that name is the shipped model's
     for folder in weights_folders():
         for found in sorted(folder.iterdir()) if folder.is_dir() else []:
             file = found / "model.safetensors" if found.is_dir() else found
@@ -136,10 +136,10 @@ def backbone_entries(hub_cache: Path | None = None) -> list[Entry]:
 
 def _backbone(name: str, published: Published, hub_cache: Path | None) -> Entry:
     for folder in weights_folders():
-        for file in sorted(folder.glob(f"{name}.*")) if folder.is_dir() else []:
-            if file.suffix in SUFFIXES:
-                size = round(file.stat().st_size / 1e6, 1)
-                return Entry(name, "backbone", "weights folder", "here", published.title, str(file), size)
+        file = named_file(folder, name)
+        if file is not None:
+            size = round(file.stat().st_size / 1e6, 1)
+            return Entry(name, "backbone", "weights folder", "here", published.title, str(file), size)
     if published.repository is None:
         about = f"{published.title}: put {published.obtain} into {weights_folders()[-1]} as {name}.pth"
         return Entry(name, "backbone", "elsewhere", "to be got by hand", about)

@@ -18,7 +18,7 @@ def pinned_sha256(model: Path) -> str | None:
     sums = model.with_name("SHA256SUMS")
     if not sums.is_file():
         return None
-    for line in sums.read_text(encoding="utf-8").splitlines():
+    for line in sums.read_text(encoding="utf-8", errors="replace").splitlines():
         digest, _, name = line.partition(" ")
         if name.strip().removeprefix("*") == model.name:
             return digest.lower()
@@ -44,9 +44,8 @@ def verified_default() -> Path:
     """The shipped model's file; an error where it is absent, or not the one that was shipped."""
     model = shipped_model()
     if not model.is_file():
-        raise SkyPartError("no default model is shipped with this version; name a model file, or train one first")
-    pinned = pinned_sha256(model)
-    if pinned is not None and sha256_of(model) != pinned:
+        raise SkyPartError(f"{model}: the default model is missing; install skypart again, or name a model file")
+    if sha256_of(model) != pinned_sha256(model):
         raise SkyPartError(
             f"{model}: altered since it was shipped (its SHA-256 is not the one in SHA256SUMS); install skypart again"
         )

@@ -61,6 +61,12 @@ def weights_folders() -> list[Path]:
     return [*listed, cache / "skypart" / "weights"]
 
 
+def named_file(folder: Path, name: str) -> Path | None:
+    """The weights called `name` in a folder, whatever their ending; None where there are none."""
+    ours = (folder / f"{name}{suffix}" for suffix in sorted(SUFFIXES))
+    return next((file for file in ours if file.is_file()), None)
+
+
 def resolve(name: str, revision: str | None = None) -> WeightsSource:
     """Find the weights called `name`: a path, a name of BACKBONES, or OWNER/NAME[@REVISION] on the hub."""
     path = Path(name).expanduser()
@@ -71,7 +77,7 @@ def resolve(name: str, revision: str | None = None) -> WeightsSource:
     for folder in weights_folders():
         if "/" in name or not folder.is_dir():
             continue
-        found = next((p for p in sorted(folder.glob(f"{name}.*")) if p.suffix in SUFFIXES), None)
+        found = named_file(folder, name)
         if found is not None:
             return WeightsSource(found, None, str(found))
         if (folder / name).is_dir():

@@ -83,9 +83,9 @@ def load_model(path: str | Path) -> SkyPart:
     """Read a model file; the result is in evaluation mode, in float32, on the CPU."""
     file = Path(path)
     header = read_metadata(file)
-    known = {field.name for field in fields(HeadConfig)}
-    if unknown := set(header["head"]) - known:
-        raise SkyPartError(f"{file}: unknown head settings {', '.join(sorted(unknown))}; upgrade skypart")
+    for section, settings in (("head", HeadConfig), ("preprocessing", Preprocessing)):
+        if unknown := set(header[section]) - {field.name for field in fields(settings)}:
+            raise SkyPartError(f"{file}: unknown {section} settings {', '.join(sorted(unknown))}; upgrade skypart")
     model = SkyPart(build_backbone(header["backbone"]), HeadConfig(**header["head"]))
     state = {key: tensor.float() if tensor.is_floating_point() else tensor for key, tensor in read_state(file).items()}
     load_strictly(model, state, str(file))

@@ -86,17 +86,25 @@ def fit_outcomes(outcomes: Sequence[Outcome], source: str, most_wrong: float = M
 
 
 def cross_validate(
-    outcomes: Sequence[Outcome], folds: int = 5, most_wrong: float = MOST_WRONG
+    outcomes: Sequence[Outcome],
+    folds: int = 5,
+    most_wrong: float = MOST_WRONG,
+    groups: Sequence[str] | None = None,
 ) -> tuple[Floats, Floats]:
-    """Confidence and radius (infinite: no fix) of each photo by a calibration fitted without its fold."""
+    """Confidence and radius (infinite: no fix) of each photo by a calibration fitted without its fold.
+
+    groups: a name for each photo, as of its map; photos of one name are then a fold, instead of some drawn at random.
+    """
     order = np.random.default_rng(0).permutation(len(outcomes))
+    parts = [set(order[fold::folds].tolist()) for fold in range(folds)]
+    if groups is not None:
+        parts = [{i for i, name in enumerate(groups) if name == each} for each in sorted(set(groups))]
     confidence, radius = np.zeros(len(outcomes)), np.full(len(outcomes), math.inf)
-    for fold in range(folds):
-        mine = set(order[fold::folds].tolist())
+    for mine in parts:
         try:
             calibration = fit_outcomes([o for i, o in enumerate(outcomes) if i not in mine], "fold", most_wrong)
         except SkyPartError as error:
-            raise SkyPartError(f"too few photos to check the calibration by {folds} folds: {error}") from error
+            raise SkyPartError(f"too few photos to check the calibration by {len(parts)} folds: {error}") from error
         for index in mine:
             evidence = outcomes[index].fix.evidence
             confidence[index] = calibration.confidence(evidence)
