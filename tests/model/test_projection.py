@@ -29,6 +29,16 @@ def test_equals_the_layer_on_strided_input() -> None:
         torch.testing.assert_close(project(LAYER, x), LAYER(x), rtol=1e-5, atol=1e-6)
 
 
+def test_a_layer_of_another_kind_goes_its_own_way() -> None:
+    class Doubled(nn.Linear):
+        def forward(self, input: torch.Tensor) -> torch.Tensor:
+            return 2 * super().forward(input)
+
+    layer, x = Doubled(24, 40), torch.randn(5, 24)
+    with torch.no_grad():
+        assert torch.equal(project(layer, x, activated=True), gelu(layer(x)))
+
+
 def test_a_row_does_not_depend_on_the_rows_beside_it() -> None:
     layer, x = nn.Linear(384, 1536), torch.randn(6 * 257, 384)
     with torch.no_grad():

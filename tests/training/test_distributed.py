@@ -14,13 +14,16 @@ import torch
 import torch.distributed as dist
 
 from skypart.errors import SkyPartError
+from skypart.model.fusion import JointBatchNorm
 from skypart.model.storage import load_model
 from skypart.training.checkpoint import Progress, checkpoints
 from skypart.training.distributed import Workers, all_agree, gather
 from skypart.training.journal import Journal
 from skypart.training.loop import _Loop, train
+from skypart.training.overfit import overfit
 from skypart.training.recipe import Recipe
 from skypart.training.setup import Run, prepare
+from tests.training.fake_data import make_sues
 from tests.training.small_runs import ALONE, small_recipe, write_recipe
 
 FORK = multiprocessing.get_context("fork")
@@ -203,6 +206,51 @@ def test_gathering_joins_in_rank_order_and_gradients_come_back_from_all(tmp_path
         assert all_true and not some_true
     alone = torch.ones(2)
     assert gather(alone) is alone and not all_agree(False, CPU)
+
+
+def normalised(workers: Workers, rows: torch.Tensor) -> list[torch.Tensor | None]:
+    """JointBatchNorm over one half of the rows, and the gradient of a sum over all of them."""
+    mine = rows.chunk(2)[workers.rank].clone().requires_grad_()
+    layer = JointBatchNorm(rows.shape[1])
+    found = layer(mine)
+    (found * weights_of(rows).chunk(2)[workers.rank]).sum().backward()  # type: ignore[no-untyped-call]
+    return [found.detach(), mine.grad, layer.running_mean, layer.running_var]
+
+
+def weights_of(rows: torch.Tensor) -> torch.Tensor:
+    return torch.arange(rows.numel()).reshape(rows.shape).float().sin()
+
+
+def test_batch_norm_over_two_halves_is_that_of_the_whole_however_far_from_zero(tmp_path: Path) -> None:
+    rows = torch.randn(24, 5, generator=torch.Generator().manual_seed(0)) + torch.tensor(
+        [0.0, 1.0, 15.0, 100.0, -300.0]
+    )
+    plain, whole = torch.nn.BatchNorm1d(5).double(), rows.double().requires_grad_()
+    wanted = plain(whole)
+    (wanted * weights_of(rows)).sum().backward()
+    halves = on_two(normalised, tmp_path, rows)
+    assert whole.grad is not None and plain.running_var is not None
+    # single precision knows -300 to 3e-5 only
+    torch.testing.assert_close(torch.cat([half[0] for half in halves]).double(), wanted.detach(), rtol=0, atol=1e-4)
+    torch.testing.assert_close(torch.cat([half[1] for half in halves]).double(), whole.grad, rtol=0, atol=1e-4)
+    for half in halves:
+        torch.testing.assert_close(half[3].double(), plain.running_var, rtol=1e-5, atol=0)
+
+
+def learnt_by_heart(workers: Workers, recipe: Recipe) -> tuple[float, bool, int, int]:
+    result = overfit(recipe, workers, locations=5)
+    return result.progress.best, result.finished, result.progress.step, len(result.progress.history)
+
+
+@pytest.mark.slow
+def test_overfit_on_two_processes_ends_alike_on_both(tmp_path: Path) -> None:
+    """An odd number of locations is shared by two, and the one that does not validate knows the score too."""
+    root = make_sues(tmp_path / "data", locations=6, per_altitude=2)
+    recipe = small_recipe(root, tmp_path / "out", teacher=False)
+    recipe = replace(recipe, optimiser=replace(recipe.optimiser, head_lr=3e-3, backbone_lr=3e-4))
+    one, two = on_two(learnt_by_heart, tmp_path / "two", recipe)
+    assert one[:3] == two[:3] and one[:2] == (100.0, True)
+    assert one[3] > 0 and two[3] == 0
 
 
 @pytest.mark.slow

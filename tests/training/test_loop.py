@@ -1,3 +1,5 @@
+import time
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,6 +19,7 @@ from skypart.model.storage import load_model, read_metadata, save_model
 from skypart.training import checkpoint
 from skypart.training import loop as module
 from skypart.training.checkpoint import Progress, checkpoints, newest_checkpoint, read_facts
+from skypart.training.data import Batch
 from skypart.training.journal import Journal
 from skypart.training.loop import Result, _Loop, train
 from skypart.training.recipe import BatchRecipe
@@ -108,22 +111,49 @@ def test_the_model_file_is_the_students_and_says_where_it_comes_from(sues: Path,
 def test_the_best_by_validation_is_kept_whatever_comes_after(
     sues: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    scores = iter([10.0, 40.0, 40.0, 20.0])
+    scores = iter([(10.0, 90.0), (40.0, 50.0), (40.0, 60.0), (40.0, 60.0), (20.0, 99.0)])
     states = []
 
     def judge(model: torch.nn.Module, *_: Any) -> dict[str, float]:
         states.append({name: value.clone() for name, value in model.state_dict().items()})
-        return {"score": next(scores)}
+        score, precision = next(scores)
+        return {"score": score, "D2S AP": precision, "S2D AP": 50.0}
 
     monkeypatch.setattr(module, "validate", judge)
-    optimiser = replace(small_recipe(sues, tmp_path).optimiser, epochs=4)
+    optimiser = replace(small_recipe(sues, tmp_path).optimiser, epochs=5)
     result = train(small_run(sues, tmp_path, optimiser=optimiser))
-    assert (result.progress.best, result.progress.best_step) == (40.0, 10)  # the first of equals
-    assert [entry["score"] for entry in result.progress.history] == [10.0, 40.0, 40.0, 20.0]
+    assert (result.progress.best, result.progress.best_step) == (40.0, 15)  # AP decides, then the first of equals
+    assert [entry["score"] for entry in result.progress.history] == [10.0, 40.0, 40.0, 40.0, 20.0]
     assert result.best is not None
     best = load_model(result.best).state_dict()
-    assert all(torch.equal(best[name], value) for name, value in states[1].items())
-    assert not all(torch.equal(best[name], value) for name, value in states[3].items())
+    assert all(torch.equal(best[name], value) for name, value in states[2].items())
+    assert not all(torch.equal(best[name], value) for name, value in states[4].items())
+
+
+def test_the_idle_share_counts_waiting_and_steps_alone(
+    sues: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Images that come late are told of, however long validation takes."""
+    run = small_run(sues, tmp_path, teacher=False)
+    plain = run.data.epoch
+
+    def late(*numbers: int) -> Iterator[Batch]:
+        for batch in plain(*numbers):
+            time.sleep(0.1)
+            yield batch
+
+    def long(*_: Any) -> dict[str, float]:
+        time.sleep(1.0)
+        return {"score": 1.0, "D2S AP": 1.0, "S2D AP": 1.0}
+
+    monkeypatch.setattr(run.data, "epoch", late)
+    monkeypatch.setattr(module, "validate", long)
+    loop = _Loop(run, Progress(), None)
+    begun = time.perf_counter()
+    with Journal(tmp_path, run.last_step, 0, "", {}, False) as journal:
+        loop.go(journal)
+    assert loop.waited >= run.last_step * 0.1 and loop.worked > 0
+    assert loop.waited + loop.worked < time.perf_counter() - begun - 2 * 1.0
 
 
 @pytest.mark.slow

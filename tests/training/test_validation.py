@@ -4,10 +4,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from skypart.datasets import open_dataset
+from skypart.datasets import Record, open_dataset
+from skypart.datasets.records import Position
 from skypart.images.decode import read_rgb
 from skypart.training.setup import prepare
-from skypart.training.validation import hold_out, validate
+from skypart.training.validation import hold_out, rank, validate
 from tests.training.fake_data import make_sues
 from tests.training.small_runs import ALONE, small_recipe, small_run
 
@@ -58,6 +59,25 @@ def test_validation_is_deterministic_and_leaves_the_model_in_its_mode(sues: Path
     assert results[0] == results[1] and run.student.training
     assert set(results[0]) == {"D2S R@1", "D2S AP", "S2D R@1", "S2D AP", "score"}
     assert results[0]["score"] == pytest.approx((results[0]["D2S R@1"] + results[0]["S2D R@1"]) / 2)
+
+
+def test_where_positions_are_known_the_nearest_tiles_are_judged_by_distance(sues: Path, tmp_path: Path) -> None:
+    run = small_run(sues, tmp_path, teacher=False)
+    names = sorted({r.location for r in run.split.satellite})
+
+    def placed(records: list[Record], north: float) -> list[Record]:
+        return [replace(r, position=Position(10.0, 50.0 + north + names.index(r.location))) for r in records]
+
+    split = replace(run.split, drone=placed(run.split.drone, 2e-4), satellite=placed(run.split.satellite, 0.0))
+    found = validate(run.student, split, run.data.images, ALONE.device)
+    share = found["D2S R@1"] / 100  # a tile of another location lies a degree away and counts for nothing
+    assert found["D2S SDM@1"] == pytest.approx(100 * share * np.exp(-5000 * 2e-4), rel=0.05)
+    assert 0 < found["D2S SDM@1"] < 40
+
+
+def test_the_better_of_equal_scores_has_the_better_precision() -> None:
+    one, two = ({"score": 50.0, "D2S AP": ap, "S2D AP": 60.0} for ap in (55.0, 56.0))
+    assert rank(two) > rank(one) and rank({"score": 51.0, "D2S AP": 0.0, "S2D AP": 0.0}) > rank(two)
 
 
 def test_validation_is_the_plain_count_of_nearest_neighbours(sues: Path, tmp_path: Path) -> None:

@@ -28,10 +28,10 @@ class JointBatchNorm(nn.BatchNorm1d):
         """(batch, dim) -> (batch, dim)."""
         if not self.training or not dist.is_initialized() or dist.get_world_size() == 1:
             return super().forward(input)
-        local = torch.cat([input.new_full((1,), len(input)), input.sum(0), input.square().sum(0)])
-        count, total, squares = all_reduce(local).split([1, input.shape[1], input.shape[1]])  # type: ignore[no-untyped-call]
+        local = torch.cat([input.new_full((1,), len(input)), input.sum(0)])
+        count, total = all_reduce(local).split([1, input.shape[1]])  # type: ignore[no-untyped-call]
         mean = total / count
-        variance = (squares / count - mean.square()).clamp_min(0.0)
+        variance = all_reduce((input - mean).square().sum(0)) / count  # type: ignore[no-untyped-call]
         if self.running_mean is not None and self.running_var is not None and self.num_batches_tracked is not None:
             with torch.no_grad():
                 factor = self.momentum or 0.1

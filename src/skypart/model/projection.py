@@ -26,6 +26,7 @@ def _still(layer: nn.Linear, x: Tensor) -> bool:
     be it an export or a hook."""
     return (
         _ONEDNN
+        and type(layer) is nn.Linear  # one that was replaced, as by a quantised or an adapted one, has its own way
         and x.device.type == "cpu"
         and x.dtype == layer.weight.dtype == torch.float32
         and x.numel() > 0

@@ -28,7 +28,8 @@ def likeness(
     `size` pixels, neither augmented nor corrupted. autocast: the precision of the run, if not single.
     """
     embedder = load(start, size=size, device=device)
-    kept = folder / f"alike-{embedder.digest[:12]}-{fingerprint(records)[:12]}.npy"
+    precision = "" if autocast is None else f"-{autocast}".replace("torch.", "")
+    kept = folder / f"alike-{embedder.digest[:12]}-{fingerprint(records)[:12]}{precision}.npy"
     if not kept.is_file():
         index = index_locations(records)
         firsts = [records[images[0]].path for view in (index.drone, index.satellite) for images in view]

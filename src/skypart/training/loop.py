@@ -26,7 +26,7 @@ from skypart.training.optimiser import learning_rate_factor, set_learning_rate
 from skypart.training.resume import resume
 from skypart.training.setup import Run
 from skypart.training.step import Chance
-from skypart.training.validation import validate
+from skypart.training.validation import rank, validate
 
 
 @dataclass(frozen=True)
@@ -73,7 +73,7 @@ class _Loop:
 
     @property
     def idle(self) -> float:
-        """Share of the time spent waiting for images."""
+        """Share of the time of training steps spent waiting for images."""
         return self.waited / max(1e-9, self.waited + self.worked)
 
     def go(self, journal: Journal) -> None:
@@ -101,14 +101,14 @@ class _Loop:
         journal.say(f"waited for images {100 * self.idle:.1f} % of the time")
 
     def _timed(self, batches: Iterator[Batch]) -> Iterator[Batch]:
-        """Pass batches on, counting the time spent waiting for them and working on them."""
-        start = time.perf_counter()
-        for batch in batches:
-            got = time.perf_counter()
-            yield batch
-            self.waited += got - start
+        """Pass batches on, counting the time spent waiting for them."""
+        while True:
             start = time.perf_counter()
-            self.worked += start - got
+            batch = next(batches, None)
+            if batch is None:
+                return
+            self.waited += time.perf_counter() - start
+            yield batch
 
     def _one(self, batches: tuple[Batch, ...], journal: Journal) -> None:
         """One step: forward, check and backward for each batch, then the optimiser."""
@@ -122,7 +122,9 @@ class _Loop:
         factor = learning_rate_factor(step, run.total_steps, warmup, recipe.optimiser.floor)
         norm = self._update(factor, [index for batch in batches for index in batch.records])
         self.progress.step += 1
-        rate = sum(len(batch.images) for batch in batches) * run.workers.world / (time.perf_counter() - begun)
+        took = time.perf_counter() - begun
+        self.worked += took
+        rate = sum(len(batch.images) for batch in batches) * run.workers.world / took
         journal.step(self.progress.step, _state(report, recipe.optimiser.head_lr * factor, rate))
         if step % recipe.run.log_every == 0:
             journal.record("train", step, _scalars(report, recipe.optimiser.head_lr * factor, rate, norm))
@@ -189,18 +191,19 @@ class _Loop:
         if run.workers.leads and run.split.drone and (epoch + 1) % run.recipe.run.validate_every == 0:
             result = validate(run.student, run.split, run.data.images, run.workers.device)
             journal.record("validation", self.progress.step, result)
+            better = rank(result) > max(map(rank, self.progress.history), default=(-1.0, 0.0))
             self.progress.history.append({"epoch": epoch + 1, "step": self.progress.step, **result})
             journal.say(f"epoch {epoch + 1}: " + ", ".join(f"{k} {v:.2f}" for k, v in result.items()))
-            if result["score"] > self.progress.best:
+            if better:
                 self.progress.best, self.progress.best_step = result["score"], self.progress.step
                 self._save_student(run.folder / "best.safetensors")
             if self.done is not None and self.done(result):
                 self.finished = True
         self._warn_of_collapse(journal)
         if run.workers.world > 1:
-            flag = torch.tensor([float(self.finished)], device=run.workers.device)
-            dist.broadcast(flag, 0)
-            self.finished = bool(flag.item())
+            led = torch.tensor([float(self.finished), self.progress.best], dtype=torch.float64).to(run.workers.device)
+            dist.broadcast(led, 0)
+            self.finished, self.progress.best = bool(led[0].item()), float(led[1].item())
 
     def _warn_of_collapse(self, journal: Journal) -> None:
         """Look at a few training images and say so if one prototype has taken over."""
@@ -208,7 +211,8 @@ class _Loop:
         if not run.workers.leads or not (run.recipe.head.readout != "cls" or run.recipe.loss.part):
             return
         with torch.no_grad():
-            images = torch.stack([torch.from_numpy(run.preprocessing(r.path)) for r in run.split.train[:8]])
+            spread = run.split.train[:: max(1, len(run.split.train) // 8)][:8]
+            images = torch.stack([torch.from_numpy(run.preprocessing(r.path)) for r in spread])
             health = measure_health(run.student.eval()(images.to(run.workers.device)))
             run.student.train()
         if health.collapsed:

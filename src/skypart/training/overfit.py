@@ -19,10 +19,12 @@ DRONES_PER_LOCATION = 8
 def overfit(recipe: Recipe, workers: Workers, locations: int = 6) -> Result:
     """Train on `locations` locations without augmentation until R@1 is 100 % in both directions on themselves.
 
-    The result's `finished` with a best score of 100 means success.
+    As many as all processes can share evenly, if there are so many. The result's `finished` with a best score of 100
+    means success.
     """
     dataset = open_training_data(recipe)
-    chosen = sorted({record.location for record in dataset.train})[:locations]
+    chosen = sorted({record.location for record in dataset.train})[: max(locations, workers.world)]
+    chosen = chosen[: len(chosen) // workers.world * workers.world] or chosen
     records = [record for name in chosen for record in _few(dataset.train, name)]
     steps = 10
     small = replace(

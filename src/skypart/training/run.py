@@ -18,12 +18,14 @@ def train_recipe(path: Path, overrides: Sequence[str], only_overfit: bool) -> st
     try:
         if only_overfit:
             result = overfit(recipe, workers)
-            if result.progress.best < 100.0:
+            if result.finished and result.progress.best < 100.0:
                 raise SkyPartError(
                     f"R@1 on its own training pairs reached only {result.progress.best:.1f} %: something is wrong "
                     f"with the data (`skypart data check`) or the settings; look at the log in {result.model.parent}"
                 )
             told = f"overfit: R@1 100 % in both directions after {result.progress.step} steps ({result.model})"
+            if not result.finished:
+                told = f"stopped at step {result.progress.step}, before it was known"
         else:
             told = _told(train(prepare(recipe, workers)))
         return told if workers.leads else ""

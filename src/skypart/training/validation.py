@@ -1,13 +1,16 @@
 """Choosing by held-out TRAINING locations, never by the test set."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import torch
 
 from skypart.datasets.records import Record
+from skypart.evaluation.distance import sdm
 from skypart.evaluation.metrics import retrieval_metrics
+from skypart.evaluation.protocol import positions
+from skypart.evaluation.ranking import top_matches
 from skypart.model.embedder import Embedder
 from skypart.model.skypart import SkyPart
 from skypart.training.data import TrainingImages
@@ -45,11 +48,17 @@ def hold_out(records: Sequence[Record], share: float, drone_per_location: int, s
     return HoldOut([r for r in records if r.location not in kept], drone, satellite)
 
 
+def rank(result: Mapping[str, float]) -> tuple[float, float]:
+    """What the best epoch is best in: the score, and where few held-out locations make that equal, both APs."""
+    return result["score"], result["D2S AP"] + result["S2D AP"]
+
+
 def validate(model: SkyPart, split: HoldOut, images: TrainingImages, device: torch.device) -> dict[str, float]:
     """Both directions on the held-out records, in percent; `score` is the mean R@1 of the two.
 
-    D2S: each drone image against all tiles. S2D: each tile whose location has drone images, against them. Drone images
-    are in the weather that training has, the same at every validation, else clear.
+    D2S: each drone image against all tiles, with SDM@1 where all positions are known, as in DenseUAV. S2D: each tile
+    whose location has drone images, against them. Drone images are in the weather that training has, the same at every
+    validation, else clear.
     """
     was_training = model.training
     embedder = Embedder(model, device)
@@ -68,10 +77,15 @@ def validate(model: SkyPart, split: HoldOut, images: TrainingImages, device: tor
     asked = np.isin(tile_ids, drone_ids)
     down = retrieval_metrics(drone_vectors, drone_ids, tile_vectors, tile_ids)
     up = retrieval_metrics(tile_vectors[asked], tile_ids[asked], drone_vectors, drone_ids)
-    return {
+    result = {
         "D2S R@1": down["R@1"],
         "D2S AP": down["AP"],
         "S2D R@1": up["R@1"],
         "S2D AP": up["AP"],
         "score": (down["R@1"] + up["R@1"]) / 2,
     }
+    here, there = positions(drone), positions(satellite)
+    if here is not None and there is not None:
+        nearest, _ = top_matches(drone_vectors, tile_vectors, 1)
+        result["D2S SDM@1"] = sdm(here, there, nearest, [1])["SDM@1"]
+    return result
