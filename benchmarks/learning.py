@@ -32,8 +32,8 @@ from skypart.worlds.request import build_request
 
 ROOT = Path(__file__).resolve().parent.parent
 SEEDS = (42, 123, 2024)
-# CLS-only: the embedding is the CLS branch, and no loss touches parts; InfoNCE on each branch, which on the only one would
-# be InfoNCE again, is left out. Everything else is the same.
+# CLS-only: the embedding is the CLS branch, and no loss touches parts; InfoNCE on each branch, which on the only one
+# would be InfoNCE again, is left out. Everything else is the same.
 VARIANTS: dict[str, list[str]] = {
     "full SkyPart": [],
     "CLS-only": [
@@ -158,7 +158,7 @@ def main() -> None:
         "",
         "R@1 (%, mean over four altitudes, full gallery) on test locations never trained on, of rendered worlds laid",
         "out like SUES-200. Both variants have the same backbone, data, steps, batch, augmentation and seeds; CLS-only",
-        "embeds with the CLS branch alone and has no loss on parts. The full head's InfoNCE on each of its three branches",
+        "embeds with the CLS branch alone and has no loss on parts. The full head's InfoNCE on each of its branches",
         "has no counterpart there: the only branch is the embedding. The last model of each run is evaluated; no",
         "epoch was chosen by the test locations, but that all twelve parts are pooled was decided while looking at",
         "worlds of this kind.",
