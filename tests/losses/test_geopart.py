@@ -185,3 +185,16 @@ def test_unusable_configurations_are_refused(config: dict[str, Any], message: st
 def test_half_of_a_terms_tensors_is_an_error(missing: str) -> None:
     with pytest.raises(SkyPartError, match=missing):
         build()(full_batch(**{missing: None}))
+
+
+def test_branches_are_the_mean_of_info_nce_on_each() -> None:
+    loss, branches = build(branches=True), floats(B, 3, D, seed=11)
+    report = loss(full_batch(branches=branches))
+    each = [float(loss.info_nce(branches[:, i].detach(), LOCATION, IS_DRONE).detach()) for i in range(3)]
+    assert float(report.terms["branches"]) == pytest.approx(sum(each) / 3, rel=1e-5) and len(set(each)) == 3
+    report.total.backward()
+    assert branches.grad is not None and all(branches.grad[:, i].abs().sum() > 0 for i in range(3))
+    without = loss(full_batch())
+    assert "branches" not in without.terms and float(without.groups["align"]) < float(report.groups["align"])
+    lonely = full_batch(branches=branches.detach(), is_drone=torch.ones(B, dtype=torch.bool))
+    assert float(loss(lonely).terms["branches"]) == 0.0
