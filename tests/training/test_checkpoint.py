@@ -1,6 +1,7 @@
 import json
 import multiprocessing
 import resource
+import subprocess
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -9,9 +10,11 @@ from typing import Any
 import pytest
 import torch
 from safetensors import safe_open
+from safetensors.torch import save_file
 from torch import nn
 from torch.optim import AdamW
 
+from skypart import __version__
 from skypart.errors import SkyPartError
 from skypart.training import checkpoint as module
 from skypart.training.checkpoint import (
@@ -98,8 +101,6 @@ def test_a_truncated_or_strange_newest_file_is_passed_over(tmp_path: Path) -> No
 
 
 def test_a_file_of_another_kind_or_version_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from safetensors.torch import save_file
-
     save_file({"a": torch.zeros(1)}, tmp_path / "step-00000001.ckpt.safetensors", {"format": "skypart"})
     with pytest.raises(SkyPartError, match="not a training checkpoint"):
         read_facts(tmp_path / "step-00000001.ckpt.safetensors")
@@ -195,6 +196,27 @@ def test_code_version_names_the_package_and_is_plain_text() -> None:
     assert code_version().startswith("0.") and json.dumps(code_version())
 
 
+def test_code_version_is_not_that_of_a_repository_around_an_installed_package(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def git(*words: str) -> str:
+        command = ["git", "-C", str(tmp_path), "-c", "user.name=a", "-c", "user.email=a@b", *words]
+        return subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
+
+    installed = tmp_path / ".venv" / "skypart" / "training" / "checkpoint.py"
+    installed.parent.mkdir(parents=True)
+    installed.write_text("")
+    (tmp_path / "theirs.py").write_text("")
+    git("init", "--quiet")
+    git("add", "theirs.py")
+    git("commit", "--quiet", "--message", "theirs")
+    monkeypatch.setattr(module, "__file__", str(installed))
+    assert code_version() == __version__
+    git("add", "--force", ".venv")
+    git("commit", "--quiet", "--message", "a checkout")
+    assert code_version() == f"{__version__}+{git('rev-parse', '--short=12', 'HEAD')}"
+
+
 @pytest.mark.parametrize("keep", [1, 2])
 def test_an_unreadable_newer_one_does_not_cost_the_next_good_one(tmp_path: Path, keep: int) -> None:
     save(tmp_path, 200, keep)
@@ -203,3 +225,76 @@ def test_an_unreadable_newer_one_does_not_cost_the_next_good_one(tmp_path: Path,
     good = save(tmp_path, 250, keep)
     assert newest_checkpoint(tmp_path) == good
     assert not broken.exists() and len(checkpoints(tmp_path)) == keep
+
+
+def newer_version(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr(module, "FORMAT_VERSION", 99)
+        save(path.parent, read_step(path), 9)
+
+
+def other_progress(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    save_file({"a": torch.zeros(1)}, path, header(progress='{"step": 2, "moon": 1}'))
+
+
+def other_kind(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    save_file({"a": torch.zeros(1)}, path, {"format": "skypart"})
+
+
+def no_rights(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    inner = Path.open
+
+    def opened(self: Path, *arguments: Any, **options: Any) -> Any:
+        if self == path:
+            raise PermissionError(13, "Permission denied")
+        return inner(self, *arguments, **options)
+
+    monkeypatch.setattr(Path, "open", opened)
+
+
+def a_folder(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path.unlink()
+    path.mkdir()
+
+
+def header(**changes: str) -> dict[str, str]:
+    return {"format": "skypart-training", "format_version": "1", "progress": '{"step": 2}', "facts": "{}"} | changes
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (newer_version, "written by a newer skypart; upgrade"),
+        (other_progress, "written by another skypart"),
+        (other_kind, "not a training checkpoint"),
+        (no_rights, r"cannot be read \(Permission denied\); .*rights"),
+        (a_folder, r"cannot be read \(Is a directory\)"),
+    ],
+)
+def test_a_newest_file_that_is_whole_is_never_passed_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, make: Any, words: str
+) -> None:
+    old, new = save(tmp_path, 1, 9), save(tmp_path, 2, 9)
+    make(new, monkeypatch)
+    with pytest.raises(SkyPartError, match=rf"step-00000002.*{words}"):
+        newest_checkpoint(tmp_path)
+    if make is not a_folder:
+        save(tmp_path, 1, 1)
+        assert new.exists(), "a file that a run could go on from was thrown away"
+        new.unlink()
+    else:
+        new.rmdir()
+    assert newest_checkpoint(tmp_path) == old
+
+
+@pytest.mark.parametrize(
+    "changes", [{"progress": "{half"}, {"facts": ""}, {"format_version": "one"}, {"progress": "\x00"}]
+)
+def test_a_header_that_is_damaged_is_passed_over(tmp_path: Path, changes: dict[str, str]) -> None:
+    old = save(tmp_path, 1, 9)
+    save_file({"a": torch.zeros(1)}, tmp_path / "step-00000002.ckpt.safetensors", header(**changes))
+    assert newest_checkpoint(tmp_path) == old
+    without = header()
+    del without["progress"]
+    save_file({"a": torch.zeros(1)}, tmp_path / "step-00000002.ckpt.safetensors", without)
+    assert newest_checkpoint(tmp_path) == old

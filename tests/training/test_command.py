@@ -184,7 +184,7 @@ def test_overfit_learns_a_few_by_heart_and_starts_afresh_each_time(tmp_path: Pat
 def test_overfit_that_fails_is_an_error_that_says_where_to_look(
     sues: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(loop, "validate", lambda *_: {"score": 40.0})
+    monkeypatch.setattr(loop, "validate", lambda *_: {"score": 40.0, "D2S AP": 40.0, "S2D AP": 40.0})
     recipe = overfitting(sues, tmp_path / "out")
     file = write_recipe(tmp_path / "recipe.toml", recipe)
     monkeypatch.setattr(run, "overfit", lambda *_: loop.train(prepare(recipe, ALONE)))  # ten steps instead of 400

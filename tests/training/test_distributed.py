@@ -17,7 +17,7 @@ from skypart.errors import SkyPartError
 from skypart.model.fusion import JointBatchNorm
 from skypart.model.storage import load_model
 from skypart.training.checkpoint import Progress, checkpoints
-from skypart.training.distributed import Workers, all_agree, gather
+from skypart.training.distributed import Workers, all_agree, gather, start_workers
 from skypart.training.journal import Journal
 from skypart.training.loop import _Loop, train
 from skypart.training.overfit import overfit
@@ -213,7 +213,7 @@ def normalised(workers: Workers, rows: torch.Tensor) -> list[torch.Tensor | None
     mine = rows.chunk(2)[workers.rank].clone().requires_grad_()
     layer = JointBatchNorm(rows.shape[1])
     found = layer(mine)
-    (found * weights_of(rows).chunk(2)[workers.rank]).sum().backward()  # type: ignore[no-untyped-call]
+    (found * weights_of(rows).chunk(2)[workers.rank]).sum().backward()
     return [found.detach(), mine.grad, layer.running_mean, layer.running_var]
 
 
@@ -251,6 +251,31 @@ def test_overfit_on_two_processes_ends_alike_on_both(tmp_path: Path) -> None:
     one, two = on_two(learnt_by_heart, tmp_path / "two", recipe)
     assert one[:3] == two[:3] and one[:2] == (100.0, True)
     assert one[3] > 0 and two[3] == 0
+
+
+@pytest.mark.parametrize("device", ["gpu", "cuda:x", "", "meta", "cpu:one"])
+def test_a_device_that_is_none_is_one_sentence(device: str) -> None:
+    with pytest.raises(SkyPartError, match=rf"^run\.device={device}: .*run\.device=cpu"):
+        start_workers(device)
+
+
+@pytest.mark.parametrize(
+    ("device", "chosen"), [("auto", "cuda:1"), ("cuda", "cuda:1"), ("cuda:0", "cuda:0"), ("cpu", "cpu")]
+)
+def test_each_process_of_torchrun_takes_its_own_gpu(monkeypatch: pytest.MonkeyPatch, device: str, chosen: str) -> None:
+    taken: list[torch.device] = []
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    monkeypatch.setattr(torch.cuda, "set_device", taken.append)
+    monkeypatch.setattr(dist, "is_initialized", lambda: True)
+    for name, value in {"WORLD_SIZE": "2", "RANK": "1", "LOCAL_RANK": "1"}.items():
+        monkeypatch.setenv(name, value)
+    assert start_workers(device) == Workers(1, 2, torch.device(chosen))
+    assert taken == ([] if chosen == "cpu" else [torch.device(chosen)])
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    if chosen == "cuda:1":
+        with pytest.raises(SkyPartError, match=r"run\.device=cuda: .*no cuda:1, torch sees 1 GPU.*--nproc-per-node"):
+            start_workers(device)
 
 
 @pytest.mark.slow

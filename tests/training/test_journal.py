@@ -1,7 +1,7 @@
 import json
 import sys
-import types
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -10,7 +10,9 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from skypart.errors import SkyPartError
 from skypart.training.journal import Journal
 from skypart.training.loop import train
+from skypart.training.recipe import RunRecipe
 from tests.training.small_runs import small_run
+from tests.training.test_loop import train_until
 
 
 def lines(folder: Path) -> list[dict[str, Any]]:
@@ -54,22 +56,133 @@ def test_wandb_asked_for_but_missing_is_one_sentence(tmp_path: Path, monkeypatch
         Journal(tmp_path, 10, 0, "project", {}, leads=True)
 
 
-def test_wandb_gets_the_same_scalars_when_installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    class FakeRun:
-        logged: list[tuple[dict[str, float], int]] = []  # noqa: RUF012
-        finished = False
+def test_wandb_is_missed_before_any_work(sues: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for missing in (None, ModuleType("wandb")):  # absent, or a folder of that name where the command is given
+        monkeypatch.setitem(sys.modules, "wandb", missing)
+        with pytest.raises(SkyPartError, match=r"run\.wandb.*pip install"):
+            small_run(sues, tmp_path / "out", run=RunRecipe(out=str(tmp_path / "out"), wandb="project"))
+    assert not (tmp_path / "out").exists(), "teacher features were computed"
 
-        def log(self, scalars: dict[str, float], step: int) -> None:
-            self.logged.append((scalars, step))
 
-        def finish(self) -> None:
-            self.finished = True
+class FakeRun:
+    """What wandb.init gives, as far as it is used."""
 
+    def __init__(self) -> None:
+        self.logged: list[tuple[dict[str, float], int]] = []
+        self.finished = False
+
+    def log(self, scalars: dict[str, float], step: int) -> None:
+        self.logged.append((scalars, step))
+
+    def finish(self) -> None:
+        self.finished = True
+
+
+def fake_wandb(monkeypatch: pytest.MonkeyPatch) -> tuple[FakeRun, dict[str, Any]]:
+    """Install a wandb that keeps what it is given: the run, and what `init` was last asked for."""
     run, asked = FakeRun(), dict[str, Any]()
-    fake = types.ModuleType("wandb")
+    fake = ModuleType("wandb")
     fake.init = lambda **settings: (asked.update(settings), run)[1]  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "wandb", fake)
+    return run, asked
+
+
+def test_wandb_gets_the_same_scalars_when_installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run, asked = fake_wandb(monkeypatch)
     with Journal(tmp_path, 10, 0, "project", {"run": {"seed": 1}}, leads=True) as journal:
         journal.record("train", 3, {"total": 2.0})
     assert run.logged == [({"train/total": 2.0}, 3)] and run.finished
     assert asked["project"] == "project" and asked["config"] == {"run": {"seed": 1}}
+
+
+def test_wandb_runs_of_equal_folder_names_are_told_apart_and_a_resumed_one_is_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, asked = fake_wandb(monkeypatch)
+
+    def identity(folder: Path, done: int) -> str:
+        with Journal(folder, 10, done, "project", {}, leads=True):
+            return str(asked["id"])
+
+    one, other = tmp_path / "a" / "sues200", tmp_path / "b" / "sues200"
+    first = identity(one, 0)
+    assert len(first) >= 8 and first.isalnum()
+    assert identity(other, 0) != first
+    assert identity(one, 5) == identity(one, 7) == first
+    again = identity(one, 0)
+    assert again != first, "W&B takes no steps that lie before those it has"
+    assert identity(one, 5) == again
+    for damaged in (b"", b"\xff\xfe", b"no/id at all"):
+        next(one.glob("wandb*")).write_bytes(damaged)
+        mended = identity(one, 5)
+        assert mended.isalnum() and mended != again and identity(one, 5) == mended
+
+
+class Full:
+    """A file, or a board, on a full disk."""
+
+    name = "log.jsonl"
+    closes = 0
+
+    def write(self, _: str) -> None:
+        raise OSError(28, "No space left on device")
+
+    def close(self) -> None:
+        self.closes += 1
+        raise OSError(28, "No space left on device")
+
+
+def test_on_a_full_disk_the_first_error_is_the_one_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run, _ = fake_wandb(monkeypatch)
+    board, log = Full(), Full()
+    journal = Journal(tmp_path, 10, 0, "project", {}, leads=True)
+    monkeypatch.setattr(journal.board, "close", board.close)
+    monkeypatch.setattr(journal, "lines", log)
+    with pytest.raises(SkyPartError, match=r"log\.jsonl: cannot be written"), journal:
+        journal.record("train", 0, {"total": 1.0})
+    assert (board.closes, log.closes, run.finished) == (1, 1, True), "all is closed, whatever fails"
+
+
+@pytest.mark.parametrize("part", ["board", "lines"])
+def test_what_only_closing_finds_out_is_a_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, part: str) -> None:
+    journal = Journal(tmp_path, 10, 0, "", {}, leads=True)
+    log = journal.lines
+    monkeypatch.setattr(journal, part, Full())
+    with (
+        pytest.raises(SkyPartError, match=r"the log may lack its end \(No space left on device\); free the disk"),
+        journal,
+    ):
+        pass
+    assert log.closed is (part == "board")
+
+
+def test_a_log_tells_each_step_once_whatever_broke_off(
+    sues: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    train_until(small_run(sues, tmp_path, teacher=False), 7, monkeypatch)
+    monkeypatch.undo()
+    assert [r["step"] for r in lines(tmp_path) if r["kind"] == "train"] == list(range(7))
+    with (tmp_path / "log.jsonl").open("a", encoding="utf-8") as file:
+        file.write('{"kind": "train", "step": 7, "time": 17')  # killed while it wrote
+    train(small_run(sues, tmp_path, teacher=False))  # from the checkpoint of step 5
+    for kind, steps in {"train": range(10), "health": range(10), "validation": (5, 10)}.items():
+        assert [r["step"] for r in lines(tmp_path) if r["kind"] == kind] == list(steps)
+    before = (tmp_path / "log.jsonl").read_bytes()
+    assert train(small_run(sues, tmp_path, teacher=False)).finished
+    assert (tmp_path / "log.jsonl").read_bytes() == before
+
+
+@pytest.mark.parametrize("tail", ['{"kind": "tr', '{"kind": "train", "step": 1, "total": NaN}', "[]\n", "\x00\x00"])
+def test_a_strange_end_of_the_log_does_not_spoil_the_next_line(tmp_path: Path, tail: str) -> None:
+    (tmp_path / "log.jsonl").write_text(f'{{"kind": "train", "step": 0}}\n{tail}', encoding="utf-8")
+    with Journal(tmp_path, 10, 2, "", {}, leads=True) as journal:
+        journal.record("train", 2, {"total": 1.0})
+    assert [record["step"] for record in lines(tmp_path)] == ([0, 1, 2] if "NaN" in tail else [0, 2])
+
+
+def test_a_run_from_the_start_begins_its_log_anew(tmp_path: Path) -> None:
+    for _ in range(2):
+        with Journal(tmp_path, 10, 0, "", {}, leads=True) as journal:
+            journal.record("train", 0, {"total": 1.0})
+            journal.record("validation", 5, {"score": 1.0})
+    assert [record["step"] for record in lines(tmp_path)] == [0, 5]

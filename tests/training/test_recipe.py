@@ -83,6 +83,14 @@ def test_extends_in_a_circle_is_an_error(tmp_path: Path) -> None:
         ("[optimiser]\nfloor = -5\n", ["optimiser.floor", "between 0 and 1"]),
         ("[distill]\nema = 2.0\n", ["distill.ema", "between 0 and 1"]),
         ("[distill]\npatches = -1\n", ["distill.patches"]),
+        ("[distill]\nmar_ratio = 1.0\n", ["distill.mar_ratio = 1.0", "[0, 1)"]),
+        ("[distill]\nmar_ratio = nan\n", ["distill.mar_ratio", "[0, 1)"]),
+        ("[distill]\nmar_ratio = -0.1\n", ["distill.mar_ratio", "[0, 1)"]),
+        ("[head]\naltitude_bins = [80.0, nan]\n", ["head.altitude_bins", "nan", "increasing"]),
+        ("[head]\naltitude_bins = [80.0, inf]\n", ["head.altitude_bins", "increasing"]),
+        ("[head]\naltitude_bins = [150.0, 80.0]\n", ["head.altitude_bins = [150.0, 80.0]", "increasing"]),
+        ("[head]\naltitude_bins = [80, 80]\n", ["head.altitude_bins", "increasing"]),
+        ("[head]\naltitude_bins = []\n", ["head.altitude_bins", "loss.alt=false"]),
         ("[augment]\ncrop = -0.5\n", ["augment.crop"]),
         ("[head]\ngraph_heads = 0\n", ["head.graph_heads", "at least 1"]),
         ("[head]\ngraph_heads = 5\n", ["head.graph_heads must divide"]),
@@ -99,6 +107,13 @@ def test_a_bad_recipe_is_one_sentence_that_names_the_key(tmp_path: Path, content
         load_recipe(file)
     for word in words:
         assert word in str(error.value)
+
+
+def test_unknown_altitudes_need_no_bins_where_none_are_learned(tmp_path: Path) -> None:
+    file = tmp_path / "recipe.toml"
+    for bins in ("[]", "[150.0]"):
+        file.write_text(f"[head]\naltitude_bins = {bins}\n[loss]\nalt = false\n[distill]\nmar_ratio = 0.0\n")
+        assert list(load_recipe(file).head.altitude_bins) == tomllib.loads(f"b = {bins}")["b"]
 
 
 def test_a_folder_or_a_missing_file_is_no_recipe(tmp_path: Path) -> None:

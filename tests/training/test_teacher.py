@@ -1,13 +1,16 @@
+import os
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 from safetensors.torch import save_file
 
 from skypart.datasets import open_dataset
 from skypart.datasets.records import Record
+from skypart.errors import SkyPartError
 from skypart.images.preprocess import Preprocessing
 from skypart.model.backbone import load_backbone
 from skypart.model.vit import ViTConfig
@@ -101,6 +104,85 @@ def test_another_size_teacher_or_image_is_not_taken_from_the_cache(
     other = TeacherFeatures(weights, 28, records[1:11], tmp_path / "cache", CPU).features
     assert not torch.allclose(small, large) and not torch.allclose(small, other)
     torch.testing.assert_close(small[1:], other[:-1], rtol=1e-5, atol=1e-5)
+
+
+def test_a_teacher_trained_again_is_not_taken_from_the_cache(
+    weights: str, records: list[Record], tmp_path: Path
+) -> None:
+    few = records[:3]
+    TeacherFeatures(weights, 28, few, tmp_path / "cache", CPU)
+    before = Path(weights).stat()
+    vit = scrambled_vit(ViTConfig(dim=64, depth=2, heads=1, hidden=64, grid=(3, 3)), seed=9)
+    save_file(vit.state_dict(), weights)
+    assert Path(weights).stat().st_size == before.st_size
+    again = TeacherFeatures(weights, 28, few, tmp_path / "cache", CPU).features
+    torch.testing.assert_close(again, direct(weights, few, 28), rtol=1e-5, atol=1e-5)
+
+
+def test_a_teacher_folder_is_known_by_what_lies_in_it(
+    weights: str, records: list[Record], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "published"
+    folder.mkdir()
+    Path(weights).rename(folder / "model.safetensors")
+    keys = {_key(str(folder)), _key(str(folder))}
+    monkeypatch.setenv("SKYPART_WEIGHTS", str(tmp_path))
+    keys.add(_key("published"))
+    assert len(keys) == 1, "the same weights by whatever name"
+    (folder / "model.safetensors").write_bytes(b"others")
+    keys |= {_key(str(folder)), _key(f"transformers:{folder}")}
+    (folder / "model.safetensors").write_bytes(b"theirs")
+    keys |= {_key(str(folder)), _key(f"transformers:{folder}"), _key("transformers:some/name")}
+    assert len(keys) == 6
+
+
+def _key(name: str) -> str:
+    return module._teacher_key(name)
+
+
+def test_an_image_written_again_at_the_same_size_is_not_taken_from_the_cache(
+    weights: str, records: list[Record], tmp_path: Path
+) -> None:
+    one = replace(records[0], path=tmp_path / "image.bmp")
+    found = []
+    for shade in (10, 200):
+        Image.fromarray(np.full((40, 40, 3), shade, np.uint8)).save(one.path)
+        os.utime(one.path, ns=(shade, shade))
+        found.append(TeacherFeatures(weights, 28, [one], tmp_path / "cache", CPU).features)
+        torch.testing.assert_close(found[-1], direct(weights, [one], 28), rtol=1e-5, atol=1e-5)
+    assert not torch.allclose(found[0], found[1])
+
+
+@pytest.mark.parametrize("damage", ["empty", "text", "cut", "zip", "header", "short", "double"])
+def test_a_damaged_shard_is_made_again(
+    weights: str, records: list[Record], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, damage: str
+) -> None:
+    monkeypatch.setattr(module, "_SHARD", 4)
+    few = records[:8]
+    first = TeacherFeatures(weights, 28, few, tmp_path / "cache", CPU).features
+    good, bad = sorted((tmp_path / "cache").glob("*.npy"))
+    whole, kept, before = bad.read_bytes(), np.load(bad), good.stat().st_mtime_ns
+    broken = {"empty": b"", "text": b"half of it", "cut": whole[:-7], "zip": b"PK\x03\x04 and so on"}
+    broken["header"] = whole.replace(b"}", b" ", 1)
+    if damage in broken:
+        bad.write_bytes(broken[damage])
+    else:
+        np.save(bad, kept[:-1] if damage == "short" else kept.astype(np.float64))
+    assert torch.equal(TeacherFeatures(weights, 28, few, tmp_path / "cache", CPU).features, first)
+    assert bad.read_bytes() == whole and good.stat().st_mtime_ns == before
+
+
+def test_a_shard_that_cannot_be_read_is_a_sentence(
+    weights: str, records: list[Record], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    TeacherFeatures(weights, 28, records[:2], tmp_path / "cache", CPU)
+
+    def denied(*_: object, **__: object) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(np, "load", denied)
+    with pytest.raises(SkyPartError, match=r"cache/\w+\.npy: cannot be read \(Permission denied\); .*rights"):
+        TeacherFeatures(weights, 28, records[:2], tmp_path / "cache", CPU)
 
 
 def test_a_run_gives_the_loss_features_of_clean_images_whatever_the_augmentation(

@@ -24,6 +24,10 @@ FORMAT_VERSION = 1
 _NAME = re.compile(r"^step-(\d{8})\.ckpt\.safetensors$")
 
 
+class DamagedError(SkyPartError):
+    """A checkpoint that no version of SkyPart could read."""
+
+
 @dataclass
 class Progress:
     """Where a run stands, beyond its tensors.
@@ -71,8 +75,7 @@ def save_checkpoint(
             raise SkyPartError(f"cannot write {path}: {error}; free the disk or choose another place") from error
     found = checkpoints(folder)
     place = found.index(path)
-    # Later ones could not be read, or the run would have gone on from them.
-    for other in [*found[: max(place + 1 - keep, 0)], *found[place + 1 :]]:
+    for other in [*found[: max(place + 1 - keep, 0)], *filter(_damaged, found[place + 1 :])]:
         other.unlink()
     return path
 
@@ -83,28 +86,49 @@ def checkpoints(folder: Path) -> list[Path]:
 
 
 def newest_checkpoint(folder: Path) -> Path | None:
-    """The newest readable checkpoint; an unreadable newer one is named and passed over."""
+    """The newest whole checkpoint; a damaged newer one is named and passed over, any other trouble is an error."""
     for path in reversed(checkpoints(folder)):
         try:
             read_facts(path)
             return path
-        except SkyPartError as error:
+        except DamagedError as error:
             console.print(f"[yellow]passing over {path.name}: {error}[/]")
     return None
+
+
+def _damaged(path: Path) -> bool:
+    """Whether nothing can go on from this checkpoint; not where it only cannot be read here and now."""
+    try:
+        read_facts(path)
+    except SkyPartError as error:
+        return isinstance(error, DamagedError)
+    return False
 
 
 def read_facts(path: Path) -> tuple[Progress, dict[str, Any]]:
     """Progress and facts of a checkpoint, from its header; every tensor's place in the file is checked."""
     try:
+        with path.open("rb") as stream:  # safetensors calls every trouble a missing file
+            stream.read(1)
         with safe_open(path, "pt") as file:
             header = file.metadata() or {}
-    except (SafetensorError, OSError) as error:
-        raise SkyPartError(f"{path}: not a readable checkpoint ({error}); use an older one") from error
+    except SafetensorError as error:
+        raise DamagedError(f"{path}: not a readable checkpoint ({error}); use an older one") from error
+    except OSError as error:
+        raise SkyPartError(
+            f"{path}: cannot be read ({error.strerror or error}); mend its rights or its disk, or move it away to go "
+            "on from an older one"
+        ) from error
     if header.get("format") != "skypart-training":
-        raise SkyPartError(f"{path}: not a training checkpoint; name a file step-*.ckpt.safetensors")
-    if int(header["format_version"]) > FORMAT_VERSION:
-        raise SkyPartError(f"{path}: written by a newer skypart; upgrade it to resume")
-    return Progress(**json.loads(header["progress"])), json.loads(header["facts"])
+        raise SkyPartError(f"{path}: not a training checkpoint; name another file, or move it out of the run's folder")
+    try:
+        if int(header["format_version"]) > FORMAT_VERSION:
+            raise SkyPartError(f"{path}: written by a newer skypart; upgrade it to resume")
+        return Progress(**json.loads(header["progress"])), json.loads(header["facts"])
+    except (KeyError, ValueError) as error:
+        raise DamagedError(f"{path}: its header is damaged ({error}); use an older one") from error
+    except TypeError as error:
+        raise SkyPartError(f"{path}: written by another skypart ({error}); go on with the one that wrote it") from error
 
 
 def load_checkpoint(path: Path, modules: Mapping[str, nn.Module], optimiser: AdamW) -> Progress:
@@ -145,15 +169,15 @@ def _under(tensors: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
 
 def code_version() -> str:
     """The package version and, in a checkout, its commit, marked if files were changed."""
-    here = Path(__file__).resolve().parent
+    here = Path(__file__).resolve()
     try:
-        commit = subprocess.run(
-            ["git", "-C", str(here), "describe", "--always", "--dirty", "--abbrev=12"],
-            capture_output=True,
-            text=True,
-            check=True,
-            timeout=10,
-        ).stdout.strip()
+        _git(here.parent, "ls-files", "--error-unmatch", "--", here.name)  # not a repository around an installed one
+        return f"{__version__}+{_git(here.parent, 'describe', '--always', '--dirty', '--abbrev=12')}"
     except (OSError, subprocess.SubprocessError):
         return __version__
-    return f"{__version__}+{commit}"
+
+
+def _git(folder: Path, *words: str) -> str:
+    """What git says in `folder`."""
+    command = ["git", "-C", str(folder), *words]
+    return subprocess.run(command, capture_output=True, text=True, check=True, timeout=10).stdout.strip()

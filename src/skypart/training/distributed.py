@@ -40,17 +40,16 @@ class Workers:
 
 
 def start_workers(device: str) -> Workers:
-    """Join the process group of torchrun, or run alone; `auto` takes a GPU where torch sees one."""
+    """Join the process group of torchrun, or run alone; `auto` takes a GPU where torch sees one.
+
+    `cuda` without a number, and `auto`, give each process of a machine a GPU of its own.
+    """
     world = int(os.environ.get("WORLD_SIZE", "1"))
     rank, local = int(os.environ.get("RANK", "0")), int(os.environ.get("LOCAL_RANK", "0"))
     if device == "auto":
-        device = f"cuda:{local}" if torch.cuda.is_available() else "cpu"
-    chosen = torch.device(device)
+        device = "cuda" if torch.cuda.is_available() else "cpu"
+    chosen = _checked_device(device, local)
     if chosen.type == "cuda":
-        if not torch.cuda.is_available():
-            raise SkyPartError(
-                f"run.device={device}: torch sees no GPU here; use run.device=cpu or see `skypart doctor`"
-            )
         torch.cuda.set_device(chosen)
     if world > 1 and not dist.is_initialized():
         # what torch 2.13 names instead does not exist, or carries no gradient, in the older ones that are allowed
@@ -59,6 +58,29 @@ def start_workers(device: str) -> Workers:
         patience = datetime.timedelta(hours=24)
         dist.init_process_group("nccl" if chosen.type == "cuda" else "gloo", timeout=patience)
     return Workers(rank, world, chosen)
+
+
+def _checked_device(name: str, local: int) -> torch.device:
+    """The device called `name`, with the number `local` where a GPU has none; or a sentence about why there is none."""
+    try:
+        device = torch.device(name)
+        if device.type not in ("cpu", "cuda"):
+            torch.ones(1, device=device).item()
+    except (RuntimeError, AssertionError):  # the latter of a torch that was built without it
+        raise SkyPartError(
+            f"run.device={name}: torch has no such device here; use run.device=cpu, cuda or auto"
+        ) from None
+    if device.type != "cuda":
+        return device
+    if not torch.cuda.is_available():
+        raise SkyPartError(f"run.device={name}: torch sees no GPU here; use run.device=cpu or see `skypart doctor`")
+    number = local if device.index is None else device.index
+    if number >= torch.cuda.device_count():
+        raise SkyPartError(
+            f"run.device={name}: there is no cuda:{number}, torch sees {torch.cuda.device_count()} GPU(s) here; name "
+            "one of them, or lower --nproc-per-node"
+        )
+    return torch.device("cuda", number)
 
 
 def stop_workers() -> None:

@@ -1,7 +1,9 @@
 """What a run tells while it runs: a progress bar, TensorBoard and a JSON line a record; W&B when asked."""
 
 import json
+import re
 import time
+import uuid
 from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
@@ -13,26 +15,28 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.text import Text
 from torch.utils.tensorboard import SummaryWriter
 
+from skypart.atomic import write_text
 from skypart.errors import SkyPartError
 from skypart.progress import console
 
 
 class Journal:
-    """Logs scalars of a run; only the leading process has one that writes."""
+    """Logs scalars of a run that goes on at step `done`; only the leading process has one that writes."""
 
     def __init__(self, folder: Path, total: int, done: int, wandb: str, recipe: Mapping[str, Any], leads: bool) -> None:
-        self.leads = leads
+        self.leads, self.folder = leads, folder
         if not leads:
             return
         try:
             folder.mkdir(parents=True, exist_ok=True)
+            _cut_back(folder / "log.jsonl", done)
             self.board = SummaryWriter(folder / "tensorboard", purge_step=done or None)
             self.lines = (folder / "log.jsonl").open("a", encoding="utf-8")
         except OSError as error:
             raise SkyPartError(
-                f"{folder}: no log can be written there ({error.strerror}); choose another run.out"
+                f"{folder}: no log can be written there ({error.strerror or error}); choose another run.out"
             ) from error
-        self.wandb = _start_wandb(wandb, folder, recipe) if wandb else None
+        self.wandb = _start_wandb(wandb, folder, recipe, done) if wandb else None
         self.bar = Progress(
             TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(),
             TimeElapsedColumn(), TextColumn("left"), TimeRemainingColumn(),
@@ -51,15 +55,24 @@ class Journal:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Close everything."""
-        if self.leads:
-            self.live.stop()
-            if not console.is_terminal:
-                console.print()  # rich ends the line on terminals only
-            self.board.close()
-            self.lines.close()
-            if self.wandb is not None:
-                self.wandb.finish()
+        """Close everything; what fails at that is told only where nothing failed before."""
+        if not self.leads:
+            return
+        self.live.stop()
+        if not console.is_terminal:
+            console.print()  # rich ends the line on terminals only
+        failed: OSError | None = None
+        for close in (self.board.close, self.lines.close):
+            try:
+                close()
+            except OSError as problem:
+                failed = failed or problem
+        if self.wandb is not None:
+            self.wandb.finish()
+        if failed is not None and error is None:
+            raise SkyPartError(
+                f"{self.folder}: the log may lack its end ({failed.strerror or failed}); free the disk"
+            ) from failed
 
     def step(self, step: int, state: str) -> None:
         """Move the bar to `step`, with a line about its losses under it."""
@@ -83,18 +96,59 @@ class Journal:
             self.lines.flush()
         except OSError as error:
             raise SkyPartError(
-                f"{self.lines.name}: cannot be written ({error.strerror}); free the disk and start again"
+                f"{self.lines.name}: cannot be written ({error.strerror or error}); free the disk and start again"
             ) from error
         if self.wandb is not None:
             self.wandb.log({f"{kind}/{key}": value for key, value in scalars.items()}, step=step)
 
 
-def _start_wandb(project: str, folder: Path, recipe: Mapping[str, Any]) -> Any:
-    """A W&B run, or a sentence about how to get one."""
+def load_wandb() -> Any:
+    """The module wandb, or a sentence about how to get it."""
     try:
         import wandb
-    except ImportError:
+
+        wandb.init  # noqa: B018  # a folder called wandb can be imported as well
+    except (ImportError, AttributeError):
         raise SkyPartError(
             "run.wandb is set but wandb is missing: pip install 'skypart[wandb]', or leave it empty"
         ) from None
-    return wandb.init(project=project, dir=str(folder), config=dict(recipe), resume="allow", id=folder.name)
+    return wandb
+
+
+def _start_wandb(project: str, folder: Path, recipe: Mapping[str, Any], done: int) -> Any:
+    """A W&B run: the one of before, where a run goes on."""
+    return load_wandb().init(
+        project=project, dir=str(folder), config=dict(recipe), resume="allow", id=_wandb_id(folder, done)
+    )
+
+
+def _wandb_id(folder: Path, done: int) -> str:
+    """The id kept in the run's folder; a new one for a run from the start, since W&B takes no step twice."""
+    file = folder / "wandb-id.txt"
+    try:
+        kept = file.read_text(encoding="utf-8", errors="replace").strip() if done and file.is_file() else ""
+    except OSError as error:
+        raise SkyPartError(f"{file}: cannot be read ({error.strerror or error}); mend its rights") from error
+    if not re.fullmatch(r"[\w-]{1,64}", kept, re.ASCII):
+        kept = uuid.uuid4().hex[:16]
+        write_text(file, f"{kept}\n")
+    return kept
+
+
+def _cut_back(log: Path, done: int) -> None:
+    """Drop the lines of steps that a run going on at `done` does again, and what a kill left half-written."""
+    if not log.is_file():
+        return
+    before = log.read_text(encoding="utf-8", errors="replace")
+    after = "".join(f"{line}\n" for line in before.split("\n") if _stays(line, done))
+    if after != before:
+        write_text(log, after)
+
+
+def _stays(line: str, done: int) -> bool:
+    """Whether a line tells of what came before step `done`; a validation is of the steps before it."""
+    try:
+        record = json.loads(line)
+        return bool(record["step"] < done + (record["kind"] == "validation"))
+    except (ValueError, LookupError, TypeError):
+        return False

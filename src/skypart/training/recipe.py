@@ -5,6 +5,7 @@ import math
 import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, is_dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, Literal, TypeVar, get_type_hints
 
@@ -153,7 +154,6 @@ _RANGES = {
     "optimiser.floor": (0, 1),
     "optimiser.clip": (0, math.inf),
     "distill.ema": (0, 1),
-    "distill.mar_ratio": (0, 1),
     "distill.mar_ramp_epochs": (0, 1e6),
     "distill.patches": (1, math.inf),
     "augment.crop": (1e-3, 1),
@@ -200,6 +200,12 @@ def _check(recipe: Recipe, source: str) -> None:
             raise SkyPartError(f"{source}: {key} = {value!r} cannot be trained with; choose one {bounds}")
     if recipe.head.part_dim % recipe.head.graph_heads:
         raise SkyPartError(f"{source}: head.graph_heads must divide head.part_dim = {recipe.head.part_dim}")
+    if not 0 <= recipe.distill.mar_ratio < 1:
+        raise SkyPartError(
+            f"{source}: distill.mar_ratio = {recipe.distill.mar_ratio!r} is the share of the patches that is hidden; "
+            "choose one in [0, 1)"
+        )
+    _check_bins(recipe, source)
     if recipe.batch.alike and not (recipe.backbone.start and recipe.batch.near > 1):
         raise SkyPartError(f"{source}: batch.alike needs a trained model in backbone.start and batch.near above 1")
     if not 0 <= recipe.data.validation < 1:
@@ -213,6 +219,20 @@ def _check(recipe: Recipe, source: str) -> None:
         )
     if not 0 <= recipe.data.weather_share <= 1:
         raise SkyPartError(f"{source}: data.weather_share is a share of the drone images; choose one in [0, 1]")
+
+
+def _check_bins(recipe: Recipe, source: str) -> None:
+    """Refuse altitude bins that would get no image, or none where altitudes are learned."""
+    bins = recipe.head.altitude_bins
+    if not all(map(math.isfinite, bins)) or any(low >= high for low, high in pairwise(bins)):
+        raise SkyPartError(
+            f"{source}: head.altitude_bins = {list(bins)} must be increasing numbers of metres; sort them"
+        )
+    if recipe.loss.alt and not bins:
+        raise SkyPartError(
+            f"{source}: head.altitude_bins is empty, but altitudes are learned; name the data's altitudes in metres, "
+            "or set loss.alt=false where they are unknown"
+        )
 
 
 def _read_extended(path: Path, seen: tuple[Path, ...]) -> dict[str, Any]:

@@ -31,6 +31,7 @@ from skypart.training.average import MovingAverage
 from skypart.training.checkpoint import code_version
 from skypart.training.data import TrainingData, TrainingImages, fingerprint
 from skypart.training.distributed import Workers, leader_first
+from skypart.training.journal import load_wandb
 from skypart.training.optimiser import build_optimiser
 from skypart.training.recipe import DataRecipe, Recipe
 from skypart.training.step import TrainingStep
@@ -105,6 +106,8 @@ def prepare(recipe: Recipe, workers: Workers, records: Sequence[Record] | None =
 
     records: train on these instead of the data set's training records.
     """
+    if recipe.run.wandb and workers.leads:
+        load_wandb()  # told now, not after hours of teacher features
     torch.manual_seed(recipe.run.seed)
     dataset = open_training_data(recipe)
     folder = Path(recipe.run.out)
