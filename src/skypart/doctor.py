@@ -29,6 +29,8 @@ def _machine() -> list[tuple[str, str, str]]:
     """Cores, threads, memory, accelerators."""
     import torch
 
+    from skypart.training.precision import native_bfloat16
+
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     rows = [
         ("cores", str(cores), ""),
@@ -41,9 +43,8 @@ def _machine() -> list[tuple[str, str, str]]:
     if hasattr(os, "sysconf") and "SC_PHYS_PAGES" in os.sysconf_names:
         memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
         rows.append(("memory", f"{memory:.1f} GiB", ""))
-    has: dict[str, object] = getattr(torch.cpu, "get_capabilities", dict)()  # which older ones lack
-    if has:
-        native = any(has.get(name) for name in ("avx512_bf16", "amx_bf16", "bf16", "sve_bf16"))
+    native = native_bfloat16()
+    if native is not None:
         told = "native: optimiser.precision=bfloat16 trains faster" if native else "emulated: slower than float32"
         rows.append(("bfloat16 on the CPU", told, ""))
     seen = [f"cuda:{i} {torch.cuda.get_device_name(i)}" for i in range(torch.cuda.device_count())]

@@ -12,6 +12,7 @@ from skypart.datasets.records import Record
 from skypart.datasets.sampler import index_locations
 from skypart.model.embedder import embed_long, load
 from skypart.training.data import fingerprint
+from skypart.training.precision import autocast
 
 
 def likeness(
@@ -20,20 +21,20 @@ def likeness(
     size: int,
     folder: Path,
     device: torch.device,
-    autocast: torch.dtype | None = None,
+    precision: torch.dtype | None = None,
 ) -> NDArray[np.float32]:
     """(n, n) symmetric similarities of the n training locations in label order, between -1 and 1, kept in `folder`.
 
     Each location's first drone image is compared with the others' first tiles, as the model `start` sees them at
-    `size` pixels, neither augmented nor corrupted. autocast: the precision of the run, if not single.
+    `size` pixels, neither augmented nor corrupted. precision: of the run, if not single.
     """
     embedder = load(start, size=size, device=device)
-    precision = "" if autocast is None else f"-{autocast}".replace("torch.", "")
-    kept = folder / f"alike-{embedder.digest[:12]}-{fingerprint(records)[:12]}{precision}.npy"
+    in_what = "" if precision is None else f"-{precision}".replace("torch.", "")
+    kept = folder / f"alike-{embedder.digest[:12]}-{fingerprint(records)[:12]}{in_what}.npy"
     if not kept.is_file():
         index = index_locations(records)
         firsts = [records[images[0]].path for view in (index.drone, index.satellite) for images in view]
-        with torch.autocast(device.type, autocast, enabled=autocast is not None):
+        with autocast(device, precision):
             drone, tile = np.split(embed_long(embedder, firsts, "which locations look alike"), 2)
         across = drone @ tile.T
         with atomic_path(kept) as temporary:

@@ -72,7 +72,7 @@ class OptimiserRecipe:
     warmup_epochs: float = 5.0
     floor: float = 0.01
     clip: float = 1.0  # largest gradient norm; 0: none
-    precision: Literal["auto", "float32", "bfloat16"] = "auto"  # auto: bfloat16 on a GPU that has it; on a CPU float32
+    precision: Literal["auto", "float32", "bfloat16"] = "auto"  # auto: see training/precision.py
 
 
 @dataclass(frozen=True)

@@ -33,6 +33,7 @@ from skypart.training.data import TrainingData, TrainingImages, fingerprint
 from skypart.training.distributed import Workers, leader_first
 from skypart.training.journal import load_wandb
 from skypart.training.optimiser import build_optimiser
+from skypart.training.precision import precision_of
 from skypart.training.recipe import DataRecipe, Recipe
 from skypart.training.step import TrainingStep
 from skypart.training.teacher import TeacherFeatures
@@ -167,7 +168,7 @@ def prepare(recipe: Recipe, workers: Workers, records: Sequence[Record] | None =
         teacher=teacher,
         loss=loss,
         optimiser=build_optimiser(student, loss, recipe.optimiser),
-        step=TrainingStep(student, loss, _autocast(recipe, workers)),
+        step=TrainingStep(student, loss, precision_of(recipe, workers.device)),
         preprocessing=preprocessing,
         facts=facts,
     )
@@ -217,7 +218,7 @@ def _training_data(recipe: Recipe, split: HoldOut, preprocessing: Preprocessing,
                 recipe.backbone.size,
                 Path(recipe.run.out),
                 workers.device,
-                _autocast(recipe, workers),
+                precision_of(recipe, workers.device).still,
             )
     sampler = BalancedSampler(
         split.train,
@@ -243,13 +244,3 @@ def _shares(data: DataRecipe, records: Sequence[Record]) -> NDArray[np.float64] 
     of_folder = {str(number): share for number, share in enumerate(data.shares[1:], start=2)}
     names = index_locations(records).names
     return np.array([of_folder.get(name.partition("/")[0] if "/" in name else "", data.shares[0]) for name in names])
-
-
-def _autocast(recipe: Recipe, workers: Workers) -> torch.dtype | None:
-    """bfloat16 where the recipe asks for it or the GPU has it; never by itself on CPUs: many emulate it, and a run's
-    figures would hang on the machine."""
-    if recipe.optimiser.precision == "bfloat16":
-        return torch.bfloat16
-    if recipe.optimiser.precision == "auto" and workers.device.type == "cuda" and torch.cuda.is_bf16_supported():
-        return torch.bfloat16
-    return None

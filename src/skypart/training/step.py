@@ -12,9 +12,10 @@ from skypart.losses.masked_reconstruction import random_mask
 from skypart.model.fusion import BRANCHES
 from skypart.model.salience import gumbel_noise
 from skypart.model.skypart import SkyPart, SkyPartOutput
-from skypart.model.vit import Trunk
+from skypart.model.vit import VisionTransformer
 from skypart.training.data import Batch
 from skypart.training.distributed import gather
+from skypart.training.precision import Precision, autocast
 from skypart.training.recipe import DistillRecipe
 
 
@@ -49,11 +50,11 @@ class Chance:
 class TrainingStep(nn.Module):
     """Student and losses as one module, so that distributed data parallel sees every parameter."""
 
-    def __init__(self, student: SkyPart, loss: GeoPartLoss, autocast: torch.dtype | None) -> None:
+    def __init__(self, student: SkyPart, loss: GeoPartLoss, precision: Precision) -> None:
         super().__init__()
         self.student = student
         self.loss = loss
-        self.autocast = autocast
+        self.precision = precision
 
     def forward(
         self, batch: Batch, chance: Chance, average: SkyPart | None, teacher: Tensor | None, mar_weight: float
@@ -62,15 +63,18 @@ class TrainingStep(nn.Module):
 
         average: the moving average, or None. teacher: (b, teacher dim) features, or None.
         """
-        with torch.autocast(batch.images.device.type, self.autocast, enabled=self.autocast is not None):
-            trunk = self.student.trunk(batch.images)
+        images, learning, still = batch.images, self.precision.learning, self.precision.still
+        backbone = self.student.tokens_from
+        # where all blocks learn, so do the embeddings, and the average has its own
+        own = isinstance(backbone, VisionTransformer) and backbone.frozen_blocks == 0
+        with autocast(images.device, learning if own else still):
+            trunk = self.student.trunk(images)
+        with autocast(images.device, learning):
             output = self.student.finish(trunk, batch.altitude, chance.noise)
-            followed = None
-            if average is not None:
-                with torch.no_grad():
-                    # where all blocks learn, so do the embeddings, and the average has its own
-                    own = isinstance(trunk, Trunk) and trunk.x.requires_grad
-                    followed = average.finish(average.trunk(batch.images) if own else trunk).embedding
+        followed = None
+        if average is not None:
+            with torch.no_grad(), autocast(images.device, still):
+                followed = average.finish(average.trunk(images) if own else trunk).embedding
         return self.loss(self._loss_batch(batch, chance, output, followed, teacher, mar_weight)), _detached(output)
 
     def _loss_batch(
