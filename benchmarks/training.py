@@ -165,7 +165,8 @@ def text_of(result: dict[str, Any]) -> str:
     )
     rows = "\n".join(
         f"| {kind} | {each['frozen_s']:.2f} | {each['all_s']:.2f} | {each['ratio']:.3f} | "
-        f"{each['processor_ratio']:.3f} | at most {FROZEN_TARGET:.2f}: {verdict(each['processor_ratio'], FROZEN_TARGET)} |"
+        f"{each['processor_ratio']:.3f} | at most {FROZEN_TARGET:.2f}: "
+        f"{verdict(each['processor_ratio'], FROZEN_TARGET)} |"
         for kind, each in frozen.items()
     )
     return f"""# Speed of training
