@@ -141,9 +141,13 @@ def store_calibration(locator: Locator, calibration: Calibration) -> None:
     """Write a calibration into the index."""
     index = locator.index
     manifest = Manifest.read(index.folder)
-    fitted = {**calibration.to_dict(), "maps": index.manifest.maps_digest}
-    index.manifest = replace(manifest, calibration=fitted)
+    index.manifest = replace(manifest, calibration=_with_maps(locator, calibration))
     index.manifest.write(index.folder)
+
+
+def _with_maps(locator: Locator, calibration: Calibration) -> dict[str, Any]:
+    """A calibration as it is kept, with the maps it holds for."""
+    return {**calibration.to_dict(), "maps": locator.index.manifest.maps_digest}
 
 
 def draw(outcomes: Sequence[Outcome], confidence: Floats, radius: Floats, out: Path) -> None:
@@ -197,7 +201,7 @@ def run_calibration(locator: Locator, labelled: Path, outside: Sequence[Path], p
     confidence, radius = cross_validate(outcomes)
     found = quality(outcomes, confidence, radius)
     draw(outcomes, confidence, radius, picture)
-    report = {"quality": found.to_dict(), "calibration": calibration.to_dict()}
+    report = {"quality": found.to_dict(), "calibration": _with_maps(locator, calibration)}
     write_text(picture.with_suffix(".json"), json.dumps(report, indent=1, allow_nan=False) + "\n")
     store_calibration(locator, calibration)
     lines = [
