@@ -10,21 +10,13 @@ import sys
 from pathlib import Path
 
 import numpy as np
-import torch
-from numpy.typing import NDArray
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
-from benchmarks.default_model import both_ways, views_of
+from benchmarks.default_model import both_ways, rows_of, views_of
 
-from skypart.model.embedder import Embedder, load
+from skypart.model.embedder import load
 
-BRANCHES = ("embedding", "part", "cls", "graph")
-
-
-def branches(embedder: Embedder, pictures: list[Path]) -> dict[str, NDArray[np.float32]]:
-    """Unit rows of the embedding and of each branch."""
-    outputs = list(embedder.outputs(pictures, 16))
-    return {name: torch.cat([getattr(output, name) for output in outputs]).numpy() for name in BRANCHES}
+BRANCHES = {name: name for name in ("embedding", "part", "cls", "graph")}
 
 
 def main() -> None:
@@ -36,7 +28,7 @@ def main() -> None:
     embedder = load(arguments.model, size=arguments.size)
     for world in arguments.worlds:
         files, drones = views_of(world)
-        tiles, views = branches(embedder, files), branches(embedder, [path for _, path in drones])
+        tiles, views = (rows_of(embedder, BRANCHES, each) for each in (files, [path for _, path in drones]))
         labels, places = np.array([place for place, _ in drones]), np.array([path.parent.name for path in files])
         for name in BRANCHES:
             found = both_ways(views[name], labels, tiles[name], places)

@@ -15,7 +15,7 @@ import os
 import platform
 import re
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 
 from skypart.atomic import write_text
 from skypart.evaluation.metrics import retrieval_metrics
-from skypart.images.decode import RgbImage, read_rgb
+from skypart.images.decode import ImageLike, RgbImage, read_rgb
 from skypart.images.preprocess import Preprocessing
 from skypart.images.weather import CONDITIONS, RENDERING, corrupt
 from skypart.maps.sources import open_maps
@@ -52,7 +52,9 @@ UNTRAINED = {"untrained, mean patch of block 8": (8, "patches"), "untrained, CLS
 def models(arguments: argparse.Namespace) -> dict[str, tuple[Embed, str]]:
     """What is compared: name -> function from pictures to unit rows by readout, and what tells models apart."""
     full = load(arguments.model, size=arguments.size)
-    found: dict[str, tuple[Embed, str]] = {FULL: (partial(with_branch, full), full.digest)}
+    found: dict[str, tuple[Embed, str]] = {
+        FULL: (partial(rows_of, full, {FULL: "embedding", BRANCH: "cls"}), full.digest)
+    }
     if arguments.cls:
         cls = load(arguments.cls, size=arguments.size)
         found[CLS] = (lambda pictures: {CLS: cls.embed(pictures)}, cls.digest)
@@ -61,13 +63,12 @@ def models(arguments: argparse.Namespace) -> dict[str, tuple[Embed, str]]:
     return found
 
 
-def with_branch(embedder: Embedder, pictures: Sequence[RgbImage]) -> dict[str, NDArray[np.float32]]:
-    """Unit rows of the embedding and of its CLS branch."""
+def rows_of(
+    embedder: Embedder, wanted: Mapping[str, str], pictures: Sequence[ImageLike]
+) -> dict[str, NDArray[np.float32]]:
+    """Unit rows by name, each of the embedding or the branch of the model's output that `wanted` gives for it."""
     outputs = list(embedder.outputs(pictures))
-    return {
-        FULL: torch.cat([output.embedding for output in outputs]).numpy(),
-        BRANCH: torch.cat([output.cls for output in outputs]).numpy(),
-    }
+    return {name: torch.cat([getattr(each, part) for each in outputs]).numpy() for name, part in wanted.items()}
 
 
 def plain_readouts(model: SkyPart, pictures: Sequence[RgbImage], like: Embedder) -> dict[str, NDArray[np.float32]]:

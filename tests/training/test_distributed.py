@@ -7,7 +7,7 @@ import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 import torch
@@ -93,8 +93,13 @@ def assert_two_equal_one(recipe: Recipe, folder: Path) -> dict[str, Any]:
     return one
 
 
-def test_two_processes_give_the_loss_and_gradients_of_one(sues: Path, tmp_path: Path) -> None:
-    one = assert_two_equal_one(small_recipe(sues, tmp_path), tmp_path / "two")
+@pytest.mark.parametrize("precision", ["float32", "auto"])
+def test_two_processes_give_the_loss_and_gradients_of_one(
+    sues: Path, tmp_path: Path, precision: Literal["float32", "auto"]
+) -> None:
+    recipe = small_recipe(sues, tmp_path)
+    recipe = replace(recipe, optimiser=replace(recipe.optimiser, precision=precision))
+    one = assert_two_equal_one(recipe, tmp_path / "two")
     assert len(one["terms"]) == 10  # all are on, and none is trivially 0
     assert all(float(value) > 1e-4 for value in one["terms"].values()), one["terms"]
 

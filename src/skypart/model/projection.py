@@ -8,8 +8,8 @@ from torch.nn.functional import gelu
 def project(layer: nn.Linear, x: Tensor, activated: bool = False) -> Tensor:
     """`layer` over x (..., in), and an exact GELU over that if `activated`: (..., out).
 
-    oneDNN takes a tenth less time over a block than a matrix product and a GELU of their own, packing the weights
-    included; its sums differ from theirs in the last bits. A row's result does not depend on the rows beside it.
+    oneDNN takes less time than a matrix product and a GELU of their own, packing the weights included; its sums differ
+    from theirs in the last bits. A row's result does not depend on the rows beside it.
     """
     if _still(layer, x):
         rows = x.numel() // layer.in_features

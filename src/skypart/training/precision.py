@@ -23,7 +23,7 @@ def native_bfloat16() -> bool | None:
 
 def precision_of(recipe: Recipe, device: torch.device) -> Precision:
     """What the recipe asks for; `auto`: bfloat16 on a GPU that has it, and on a processor that has it for what is
-    still, so that what is learnt there, and how several processes agree, does not hang on it."""
+    still. There a run's figures hang on the processor a little; gradients and how several processes agree do not."""
     asked = recipe.optimiser.precision
     gpu = device.type == "cuda" and torch.cuda.is_bf16_supported()
     if asked == "bfloat16" or (asked == "auto" and gpu):
