@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from safetensors.torch import save_file
 
 import skypart
@@ -123,6 +124,11 @@ def test_weights_folders_are_listed_with_what_they_hold(
     save_model(tiny_model, weights / "folder" / "model.safetensors")
     save_file(scrambled_vit(TINY_VIT).state_dict(), weights / "bare.safetensors")
     save_file(scrambled_vit(TINY_VIT).state_dict(), weights / "dino_vits16.safetensors")
+    for name in ("older", "dinov2_vits14"):  # folders of Hugging Face's older layout
+        (weights / name).mkdir()
+        torch.save(scrambled_vit(TINY_VIT).state_dict(), weights / name / "pytorch_model.bin")
+    (weights / "empty").mkdir()
+    (weights / "gone.safetensors").symlink_to(weights / "nowhere.safetensors")
     (weights / "broken.safetensors").write_bytes(b"not a model")
     (weights / "notes.txt").write_text("no weights")
     later = tmp_path / "later"
@@ -134,7 +140,10 @@ def test_weights_folders_are_listed_with_what_they_hold(
     assert known[str(later / "mine.safetensors")].kind == "model", "hidden by the earlier folder: by its path"
     assert known["bare"].kind == "backbone" and known["bare"].state == "here"
     assert known["broken"].state == "damaged"
-    assert "notes" not in known
+    assert not {"notes", "empty", "gone"} & set(known)
+    for name in ("older", "dinov2_vits14"):
+        assert (known[name].kind, known[name].state) == ("backbone", "here")
+        assert known[name].file == str(weights / name / "pytorch_model.bin")
     assert known["dino_vits16"].file == str(weights / "dino_vits16.safetensors")
     for name in ("mine", "folder"):
         assert skypart.load(name).dim == tiny_model.config.embedding_dim, "every listed name can be loaded"

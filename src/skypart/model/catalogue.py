@@ -15,7 +15,7 @@ from safetensors import safe_open
 
 from skypart.errors import SkyPartError
 from skypart.model.shipped import pinned_sha256, sha256_of, shipped_model
-from skypart.model.sources import BACKBONES, SUFFIXES, Published, named_file, weights_folders
+from skypart.model.sources import BACKBONES, SUFFIXES, Published, folder_file, named_file, weights_folders
 from skypart.model.storage import read_header, read_metadata
 
 FOOTNOTE = (
@@ -103,8 +103,8 @@ def _folder_entries() -> Iterator[Entry]:
     seen = {"default"}  # that name is the shipped model's
     for folder in weights_folders():
         for found in sorted(folder.iterdir()) if folder.is_dir() else []:
-            file = found / "model.safetensors" if found.is_dir() else found
-            if not file.is_file() or file.suffix not in SUFFIXES or found.name.startswith("."):
+            file = folder_file(found) if found.is_dir() else found
+            if file is None or not file.is_file() or file.suffix not in SUFFIXES or found.name.startswith("."):
                 continue
             name = found.name if found.is_dir() else found.stem
             if name in BACKBONES:
@@ -136,7 +136,7 @@ def backbone_entries(hub_cache: Path | None = None) -> list[Entry]:
 
 def _backbone(name: str, published: Published, hub_cache: Path | None) -> Entry:
     for folder in weights_folders():
-        file = named_file(folder, name)
+        file = named_file(folder, name) or folder_file(folder / name)
         if file is not None:
             size = round(file.stat().st_size / 1e6, 1)
             return Entry(name, "backbone", "weights folder", "here", published.title, str(file), size)

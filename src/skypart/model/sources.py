@@ -2,6 +2,7 @@
 
 import json
 import os
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,8 @@ from skypart.errors import SkyPartError
 from skypart.model.weights_files import TORCH_SUFFIXES
 
 SUFFIXES = TORCH_SUFFIXES | {".safetensors"}
+FOLDER_FILES = ("model.safetensors", "pytorch_model.bin")
+"""Weights files of a folder in Hugging Face layout, the preferred one first."""
 
 
 @dataclass(frozen=True)
@@ -63,8 +66,16 @@ def weights_folders() -> list[Path]:
 
 def named_file(folder: Path, name: str) -> Path | None:
     """The weights called `name` in a folder, whatever their ending; None where there are none."""
-    ours = (folder / f"{name}{suffix}" for suffix in sorted(SUFFIXES))
-    return next((file for file in ours if file.is_file()), None)
+    return _first_file(folder / f"{name}{suffix}" for suffix in sorted(SUFFIXES))
+
+
+def folder_file(folder: Path) -> Path | None:
+    """The weights file of a folder in Hugging Face layout; None where it has none."""
+    return _first_file(folder / name for name in FOLDER_FILES)
+
+
+def _first_file(candidates: Iterable[Path]) -> Path | None:
+    return next((file for file in candidates if file.is_file()), None)
 
 
 def resolve(name: str, revision: str | None = None) -> WeightsSource:
@@ -102,12 +113,10 @@ def resolve(name: str, revision: str | None = None) -> WeightsSource:
 
 def _from_folder(folder: Path, origin: str) -> WeightsSource:
     """The weights file of a local folder in Hugging Face layout."""
-    for candidate in ("model.safetensors", "pytorch_model.bin"):
-        if (folder / candidate).is_file():
-            declared = folder / "config.json"
-            config = _read_config(declared) if declared.is_file() else None
-            return WeightsSource(folder / candidate, config, origin)
-    raise SkyPartError(f"{folder}: holds neither model.safetensors nor pytorch_model.bin; name the weights file itself")
+    file, declared = folder_file(folder), folder / "config.json"
+    if file is None:
+        raise SkyPartError(f"{folder}: holds neither {' nor '.join(FOLDER_FILES)}; name the weights file itself")
+    return WeightsSource(file, _read_config(declared) if declared.is_file() else None, origin)
 
 
 def _read_config(file: Path) -> dict[str, Any]:
