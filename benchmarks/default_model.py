@@ -1,6 +1,6 @@
 """How good is the default model? On places, styles and photos it was not trained on, beside what it must beat.
 
-    python benchmarks/default_model.py --shared ../shared [--cls runs/default-model/cls/model.safetensors]
+    python benchmarks/default_model.py --shared ../shared [--cls runs/default-model/cls.safetensors]
 
 renders the test worlds (kept under --work), embeds them with the shipped model and its CLS branch, with CLS-only
 trained the same way (if given) and with the untrained backbone's plain readouts, and writes the tables of
@@ -45,6 +45,7 @@ Embed = Callable[[Sequence[RgbImage]], dict[str, NDArray[np.float32]]]
 FULL, CLS = "SkyPart", "CLS-only, trained the same way"
 BRANCH = "its CLS branch alone, taught by an InfoNCE of its own in the same run"
 MADE = "made by"
+WEATHERS = {"paper": "weather", "weatherprompt": "harder weather"}  # profile -> what its figures are called
 EARLIER = "an earlier version (the untrained readouts, 2026-11-16)"
 UNTRAINED = {"untrained, mean patch of block 8": (8, "patches"), "untrained, CLS of block 10": (10, "cls")}
 
@@ -120,7 +121,7 @@ def views_of(world: Path) -> tuple[list[Path], list[tuple[str, Path]]]:
 
 
 def retrieval(
-    embed: Embed, world: Path, size: int, conditions: Sequence[str] = ("normal",)
+    embed: Embed, world: Path, size: int, conditions: Sequence[str] = ("normal",), profile: str = "paper"
 ) -> dict[str, dict[str, Any]]:
     """R@1 of both directions by readout and condition, one tile a place; with several conditions one drone picture
     a place."""
@@ -131,7 +132,7 @@ def retrieval(
     labels = np.array([place for place, _ in drones])
     found: dict[str, dict[str, Any]] = {name: {} for name in tiles}
     for condition in track(conditions, world.name):
-        pictures = [corrupt(read_rgb(path), condition, "paper", 0, f"{place}/{path.name}") for place, path in drones]
+        pictures = [corrupt(read_rgb(path), condition, profile, 0, f"{place}/{path.name}") for place, path in drones]
         if condition != "normal":  # as `skypart evaluate --weather` does
             pictures = [Preprocessing(size, "area").resize(picture) for picture in pictures]
         for name, queries in embed(pictures).items():
@@ -205,9 +206,10 @@ def measure(arguments: argparse.Namespace) -> tuple[dict[str, Any], list[str]]:
         for world, path in sets.items():
             jobs[world] = partial(retrieval, embed, path, arguments.size)
             if model == FULL and world in ("real", "procedural"):
-                jobs[f"{world}, weather"] = partial(retrieval, embed, path, arguments.size, CONDITIONS)
+                for profile, job in WEATHERS.items():
+                    jobs[f"{world}, {job}"] = partial(retrieval, embed, path, arguments.size, CONDITIONS, profile)
         for job, run in jobs.items():
-            label = f"{job}, drawing {RENDERING}, area" if job.endswith("weather") else job
+            label = f"{job}, drawing {RENDERING}, area" if job.endswith(tuple(WEATHERS.values())) else job
             if label not in known:
                 console.print(f"{model}: {job}")
                 known[label] = run()
@@ -232,19 +234,20 @@ def tables(figures: dict[str, Any], size: int, made: Sequence[str]) -> str:
         cells.append(f"{np.mean(list(mine['dates'].values())):.1f}")
         cells.append(f"{mine['nust']['within_50m']:.0f} % ({mine['nust']['median_m']:.0f} m)")
         lines.append(f"| {name} | " + " | ".join(cells) + " |")
-    lines += [
-        "",
-        "| `paper` weather, one drone view a place, R@1, % | " + " | ".join(CONDITIONS) + " | mean |",
-        "|---|" + "---|" * 11,
-    ]
-    for world in ("real", "procedural"):
-        if f"{world}, weather" not in figures[FULL]:
-            continue
-        weather = figures[FULL][f"{world}, weather"]
-        for direction, arrow in (("D2S", "D→S"), ("S2D", "S→D")):
-            values = [weather[condition][direction] for condition in CONDITIONS]
-            row = " | ".join(f"{value:.1f}" for value in values)
-            lines.append(f"| {world}, {arrow} | {row} | {np.mean(values):.1f} |")
+    for profile, job in WEATHERS.items():
+        lines += [
+            "",
+            f"| `{profile}` weather, one drone view a place, R@1, % | " + " | ".join(CONDITIONS) + " | mean |",
+            "|---|" + "---|" * 11,
+        ]
+        for world in ("real", "procedural"):
+            if f"{world}, {job}" not in figures[FULL]:
+                continue
+            weather = figures[FULL][f"{world}, {job}"]
+            for direction, arrow in (("D2S", "D→S"), ("S2D", "S→D")):
+                values = [weather[condition][direction] for condition in CONDITIONS]
+                row = " | ".join(f"{value:.1f}" for value in values)
+                lines.append(f"| {world}, {arrow} | {row} | {np.mean(values):.1f} |")
     lines += [
         "",
         f"Input {size} px, corrupted pictures resized by area. {platform.machine()}, {os.cpu_count()} cores, "

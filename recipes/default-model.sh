@@ -21,28 +21,43 @@ mkdir -p "$OUT"
     --skip long_beach,eureka --spacing 90
 "$SKYPART" world make "$OUT/data/procedural" --locations 1200 --seed 1 --like free --image-size 256 --no-maps \
     --styles town,suburb,industry,campus,farmland --spacing 120
-# New pictures of the real places for the fifth stage, and again for the last two, apart: places in cities, at several
-# dates, come more often. New procedural places for the last two.
-new_pictures() { # SEED SUFFIX
+# New pictures of the real places for the fifth stage, for the next two, and for the last, apart: places in cities, at
+# several dates, come more often. New procedural places for the last three.
+new_pictures() { # SEED SUFFIX VIEWS-IN-CITIES VIEWS-AT-SITES
     "$SKYPART" world make "$OUT/data/cities$2" --from "$data/naip_california_cc_by" --locations 483 --seed "$1" --like free \
-        --image-size 256 --no-maps --skip long_beach,eureka --drone-per-altitude 10
+        --image-size 256 --no-maps --skip long_beach,eureka --drone-per-altitude "$3"
     "$SKYPART" world make "$OUT/data/sites$2" --from "$data/kentucky_lidar_public_domain" \
-        --from "$data/oam_drone_mosaics_cc_by" --locations "$sites" --seed "$1" --like free --image-size 256 --no-maps --spacing 110
+        --from "$data/oam_drone_mosaics_cc_by" --locations "$sites" --seed "$1" --like free --image-size 256 --no-maps \
+        --spacing 110 --drone-per-altitude "$4"
 }
-new_pictures 2 ""
-new_pictures 3 -2
+new_pictures 2 "" 10 6
+new_pictures 3 -2 10 6
+new_pictures 4 -3 16 10
 "$SKYPART" world make "$OUT/data/procedural-2" --locations 600 --seed 3 --like free --image-size 256 --no-maps \
     --styles town,suburb,industry,campus,farmland --spacing 120
 
+# READOUT=cls trains CLS-only the same way, for benchmarks/default_model.py --cls; its stages lie in a folder of their own.
+READOUT="${READOUT:-full}"
+before=
 export OMP_NUM_THREADS=1
-for stage in "" -fine -last -alike -cities -clear -sharp; do
-    "$TORCHRUN" --nproc-per-node 2 -m skypart.cli train "recipes/default-model$stage.toml" backbone.name="$backbone" \
-        run.device=cpu
+for stage in first fine last alike cities clear sharp keen; do
+    recipe="recipes/default-model-$stage.toml"
+    [ "$stage" != first ] || recipe=recipes/default-model.toml
+    set -- backbone.name="$backbone" run.device=cpu
+    run="$OUT/$stage"
+    if [ "$READOUT" != full ]; then
+        run="$OUT/$READOUT/$stage"
+        set -- "$@" head.readout="$READOUT" run.out="$run" ${before:+"backbone.start=$before"}
+    fi
+    "$TORCHRUN" --nproc-per-node 2 -m skypart.cli train "$recipe" "$@"
+    before="$run/model.safetensors"
 done
-"$PYTHON" - "$OUT/sharp/model.safetensors" "$OUT/default.safetensors" <<'END'
+name=default
+[ "$READOUT" = full ] || name="$READOUT"
+"$PYTHON" - "$before" "$OUT/$name.safetensors" <<'END'
 import sys
 import skypart
 from skypart.model.embedder import trimmed
 skypart.save(trimmed(skypart.load(sys.argv[1], size=224)), sys.argv[2], dtype="float16")
 END
-echo "wrote $OUT/default.safetensors"
+echo "wrote $OUT/$name.safetensors"

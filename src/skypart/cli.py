@@ -172,13 +172,18 @@ def weather(
     from skypart.images.weather.sheet import save_contact_sheet
 
     if source.is_dir():
-        if out is None or condition is None:
-            raise SkyPartError(f"{source}: a folder needs a target folder and --condition, see skypart weather --help")
+        if out is None or condition is None or sheet is not None:
+            raise SkyPartError(
+                f"{source}: a folder needs a target folder and --condition, no sheet; see skypart weather --help"
+            )
         done = corrupt_folder(source, out, condition, profile, seed, severity)
         typer.echo(f"{out}: {done.written} images written, {done.skipped} stood there already")
         return
-    if sheet is None:
-        raise SkyPartError(f"{source}: a photo needs -o sheet.png for its contact sheet")
+    if sheet is None or out is not None or (condition, profile, severity) != (None, "paper", None):
+        raise SkyPartError(
+            f"{source}: a photo needs -o sheet.png and shows all conditions of both profiles; a target folder, "
+            "--condition, --profile and --severity are for folders of photos"
+        )
     save_contact_sheet(source, sheet, seed)
     typer.echo(f"{sheet}: {source.name} under ten conditions, both profiles")
 
@@ -274,7 +279,7 @@ def locate(
     index: Annotated[Path, typer.Argument(help="An index made by `skypart index`.")],
     photos: Annotated[list[Path], typer.Argument(help="Photos, or folders of photos.")],
     near: Annotated[str, typer.Option(help="LAT,LON: search around this place only.")] = "",
-    radius: Annotated[float, typer.Option(help="Metres around --near.")] = 1000.0,
+    radius: Annotated[float | None, typer.Option(help="Metres around --near (default 1000).")] = None,
     heading: Annotated[float | None, typer.Option(help="Compass degrees that are up in the photos.")] = None,
     altitude: Annotated[float | None, typer.Option(help="Metres above the ground.")] = None,
     tilt: Annotated[float | None, typer.Option(help="Degrees below the horizon; 90 is straight down.")] = None,

@@ -11,9 +11,7 @@ from xml.etree import ElementTree
 import pytest
 
 from skypart.bridge.formats import FIX_FORMATS, TRACK_SUFFIXES, write_fixes, write_track
-from skypart.bridge.table import score_table, table_text
 from skypart.errors import SkyPartError
-from skypart.position.score import TrackScore
 from tests.bridge.examples import BAD, CROSSING, FIXES, GOOD, NAME, TRACK
 
 GPX = "{http://www.topografix.com/GPX/1/1}"
@@ -216,10 +214,8 @@ def test_unknown_formats_name_those_that_work(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_scores_in_a_table() -> None:
-    score = TrackScore(
-        photos=20, left_out=1, median_m=7.25, p90_m=None, within_50_m=0.95, without_fix=0.05, inside=None
-    )
-    text = table_text(score_table({"track": score}))
-    for word in ("track", "20", "7.2 m", "95.0 %", "5.0 %"):
-        assert word in text
+def test_the_place_of_the_drone_is_told() -> None:
+    fix = replace(GOOD, drone_latitude=47.5, drone_longitude=8.25)
+    assert "drone at 47.500000, 8.250000" in " ".join(write_fixes([fix], "table").split())
+    assert "drone at 47.50000000, 8.25000000" in write_fixes([fix], "gpx")
+    assert "drone at" not in write_fixes([replace(fix, drone_latitude=None, drone_longitude=None)], "gpx")

@@ -122,3 +122,21 @@ def test_linked_folders_count_where_they_stand_and_a_circle_ends(tmp_path: Path)
     (root / "train/drone/0001/back").symlink_to(root)
     faults = check(root).faults
     assert not faults["missing"] and not faults["broken"]
+
+
+def test_a_release_that_lacks_locations_is_not_well(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    make_sues_raw(tmp_path)
+    monkeypatch.setattr(sues200, "LOCATIONS", 5)
+    monkeypatch.setattr(sues200, "IMAGES_PER_ALTITUDE", 2)
+    shutil.rmtree(tmp_path / "drone_view_512/0008/200")
+    assert check(tmp_path).faults["missing"][0] == "drone_view_512/*/200: 1 fewer than 5 locations"
+    (tmp_path / "world.json").write_text("{}")
+    assert not any("fewer than 5 locations" in fault for fault in check(tmp_path).faults["missing"])
+
+
+def test_the_split_of_a_rendered_set_is_known_as_one(tmp_path: Path) -> None:
+    raw = make_sues_raw(tmp_path / "raw")
+    (raw / "world.json").write_text('{"made_by": "skypart"}')
+    split_sues(raw, tmp_path / "split")
+    assert (tmp_path / "split" / "world.json").read_text() == '{"made_by": "skypart"}'
+    assert any("rendered by" in note for note in check(tmp_path / "split").notes)

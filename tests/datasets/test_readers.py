@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from skypart.datasets import open_dataset, sues200
+from skypart.datasets import denseuav, folders, open_dataset, sues200
 from skypart.datasets.records import Dataset, Position
 from skypart.errors import SkyPartError
 from tests.datasets.fakes import make_denseuav, make_folders, make_sues_raw, make_university, picture
@@ -147,3 +147,21 @@ def test_positions_that_cannot_be_are_named(tmp_path: Path, content: bytes, word
     (root / "train_ids.txt").write_bytes("K\u00f6ln".encode("latin-1"))
     with pytest.raises(SkyPartError, match=r"train_ids\.txt: is no UTF-8"):
         open_dataset(root)
+
+
+def test_columns_by_their_own_names_come_first(tmp_path: Path) -> None:
+    table = tmp_path / "positions.csv"
+    table.write_text("path,longitude,latitude,x,y\ndrone/a.jpg,8.5,47.3,120,40\n")
+    assert folders.read_places(table)["drone/a.jpg"].position == Position(8.5, 47.3)
+    table.write_text("path,x,y\ndrone/a.jpg,8.5,47.3\n")
+    assert folders.read_places(table)["drone/a.jpg"].position == Position(8.5, 47.3)
+    table.write_text("longitude,latitude,location\n1,2\n")
+    with pytest.raises(SkyPartError, match=r"positions\.csv, line 2: a cell is missing"):
+        folders.read_places(table)
+
+
+def test_a_gps_list_in_another_encoding_is_named(tmp_path: Path) -> None:
+    make_denseuav(tmp_path)
+    (tmp_path / "Dense_GPS_ALL.txt").write_text("a b c", encoding="utf-16")
+    with pytest.raises(SkyPartError, match=r"Dense_GPS_ALL\.txt: is no text in UTF-8"):
+        denseuav.read_positions(tmp_path)

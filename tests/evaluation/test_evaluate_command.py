@@ -103,7 +103,7 @@ def test_every_choice_that_changes_numbers_has_a_folder_of_its_own(tmp_path: Pat
         EvaluateOptions(weather="paper"),
         EvaluateOptions(weather="paper", seed=3),
     ]
-    assert len({_default_output("tiny", dataset, options) for options in chosen}) == len(chosen)
+    assert len({_default_output("tiny", dataset, options, "d1") for options in chosen}) == len(chosen)
     names = [_model_name(str(tmp_path / run / "best.safetensors")) for run in ("a", "b")]
     assert names == ["a-best", "b-best"] and _model_name("default") == "default"
 
@@ -111,3 +111,19 @@ def test_every_choice_that_changes_numbers_has_a_folder_of_its_own(tmp_path: Pat
 def test_a_folder_with_brackets_in_its_name_is_printed_as_it_is(model_file: Path, tmp_path: Path) -> None:
     data, out = make_university(tmp_path / "data"), tmp_path / "out[/x] [bold]"
     assert "out[/x] [bold]/" in run(model_file, data, "-o", out, "--cache", tmp_path / "cache", "--size", 28)
+
+
+def test_results_of_models_and_data_of_one_name_lie_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    one, other = (open_dataset(make_university(tmp_path / folder / "data")) for folder in ("x", "y"))
+    options = EvaluateOptions()
+    first = _default_output("tiny", one, options, "d1")
+    first.mkdir(parents=True)
+    (first / "result.json").write_text(json.dumps({"digest": "d1", "root": str(one.root.resolve())}))
+    assert _default_output("tiny", one, options, "d1") == first
+    others = {_default_output("tiny", one, options, "d2"), _default_output("tiny", other, options, "d1")}
+    assert len(others | {first}) == 3
+
+
+def test_figures_in_weather_are_refused(model_file: Path, tmp_path: Path) -> None:
+    assert "leave --weather out" in run(model_file, tmp_path, "--figures", "--weather", "paper")

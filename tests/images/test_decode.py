@@ -5,6 +5,7 @@ import random
 import struct
 import subprocess
 import sys
+import tracemalloc
 import zlib
 from collections.abc import Callable
 from contextlib import suppress
@@ -324,3 +325,23 @@ def test_listing_photos(tmp_path: Path) -> None:
     assert [p.relative_to(tmp_path).as_posix() for p in found] == ["b/notes.txt", "a.tif", "b/a.png", "z.JPG"]
     with pytest.raises(SkyPartError, match="no images in the empty list"):
         list_photos([])
+
+
+def test_hidden_files_and_folders_are_no_photos(tmp_path: Path) -> None:
+    for name in ("b.jpg", "._b.jpg", ".b.tmp-01ab.jpg", ".trash/c.jpg", "a/d.PNG", "notes.txt"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).touch()
+    assert [path.relative_to(tmp_path).as_posix() for path in list_photos([tmp_path])] == ["a/d.PNG", "b.jpg"]
+    assert list_photos([tmp_path / "._b.jpg"]) == [tmp_path / "._b.jpg"], "what is named is taken"
+
+
+def test_wide_pictures_need_little_more_than_their_own_memory(tmp_path: Path) -> None:
+    values = np.arange(3000 * 2000, dtype=np.int32).reshape(3000, 2000) + 2_000_000_000
+    Image.fromarray(values).save(tmp_path / "wide.tif")
+    tracemalloc.start()
+    seen = read_rgb(tmp_path / "wide.tif")
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 16 * values.size, "numpy's share; 33 bytes a pixel before"
+    expected = np.round((values - float(values.min())) / (values.size - 1) * 255)
+    assert np.array_equal(seen[..., 1], expected)

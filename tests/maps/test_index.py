@@ -389,7 +389,7 @@ def test_a_moved_map_is_found_beside_the_index_and_a_lost_one_is_missing(town: P
     shutil.move(town, tmp_path / "kept" / "town.tif")
     beside = MapIndex(tmp_path / "kept" / "i")
     assert beside.missing == []
-    again = beside.view(footprint, 64, "town")
+    again = beside.view(footprint, 64)
     assert picture is not None and again is not None and np.array_equal(picture, again)
     (tmp_path / "kept" / "town.tif").unlink()
     lost = MapIndex(tmp_path / "kept" / "i")
@@ -561,3 +561,46 @@ def test_views_of_a_first_attempt_with_another_model_are_not_kept(
     for folder in ("again", "fresh"):
         built(tmp_path / folder, town, embedder=Negative("negative"))
     assert files(tmp_path / "again") == files(tmp_path / "fresh")
+
+
+def test_another_address_of_the_same_name_does_not_replace_a_map(
+    town: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other = write_quilt(tmp_path / "other.tif", seed=5, edge=200, east=4000.0)
+
+    def elsewhere(text: str) -> Any:
+        file = town if "2024" in text else other
+        return replace(open_maps([str(file)])[0], name="town", paths=(text,))
+
+    monkeypatch.setattr(sources, "_remote_source", elsewhere)
+    first, second = (f"https://maps.example/{year}/town.tif" for year in (2024, 2025))
+    build_index([first], tmp_path / "i", ColourEmbedder(), "colours", OPTIONS, network=True)
+    before = files(tmp_path / "i")
+    with pytest.raises(SkyPartError, match=r"holds a map town already, of https://maps\.example/2024/town\.tif"):
+        build_index([second], tmp_path / "i", ColourEmbedder(), "colours", OPTIONS, network=True)
+    assert files(tmp_path / "i") == before
+    table = maps_table(MapIndex(tmp_path / "i"))
+    assert list(table.columns[-1].cells) == ["on the network"]
+
+
+def test_an_index_named_by_a_dot(town: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    built(tmp_path / "i.skyindex", town)
+    (tmp_path / "far").mkdir()
+    (tmp_path / "i.skyindex").rename(tmp_path / "far" / "i.skyindex")
+    town.rename(tmp_path / "far" / "town.tif")
+    monkeypatch.chdir(tmp_path / "far" / "i.skyindex")
+    index = MapIndex(".")
+    assert index.name == "i" and index.missing == []
+
+
+def test_an_index_that_may_not_be_read_is_named(town: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    built(tmp_path / "i", town)
+
+    def refuse(*_: object, **__: object) -> str:
+        raise PermissionError(13, "Permission denied")
+
+    for method in ("read_text", "is_file"):
+        with monkeypatch.context() as patch:
+            patch.setattr(Path, method, refuse)
+            with pytest.raises(SkyPartError, match=r"index\.json: cannot be read \(Permission denied\)"):
+                Manifest.read(tmp_path / "i")

@@ -124,6 +124,7 @@ def test_pictures_on_both_sides_of_the_antimeridian(tmp_path: Path) -> None:
         ("lat,lon,gsd\n1,2,3\n", "line 2: names no file"),
         ("file,lat,lon,gsd\n", "lists no pictures"),
         ("file,epsg,x_ul,y_ul,gsd\np0.png,99999999,1,1,1\n", "line 2: its coordinate system cannot be used"),
+        ("file,epsg,x_ul,y_ul,gsd\np0.png,4326,16,48,0.05\n", "EPSG:4326 counts in degrees"),
     ],
 )
 def test_bad_tables_are_refused(tmp_path: Path, text: str, match: str) -> None:

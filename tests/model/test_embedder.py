@@ -162,3 +162,17 @@ def test_patch_tokens_alone_are_those_that_come_with_the_embedding(model_path: P
         expected = [tokens.patches.numpy() for tokens in backbone(torch.from_numpy(inputs), (middle, last))]
     np.testing.assert_allclose(alone, np.stack(expected), atol=1e-6)
     np.testing.assert_allclose(embedder.tokens(inputs)[0], embedder.forward(inputs).embedding.numpy(), atol=1e-6)
+
+
+def test_unreadable_photos_and_places_are_told_before_the_work(
+    tiny_model: SkyPart, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Image.new("RGB", (40, 40), "teal").save(tmp_path / "a.png")
+    (tmp_path / "b.png").write_bytes(b"")
+    monkeypatch.setattr("skypart.model.embedder.embed_long", lambda *_: pytest.fail("worked"))
+    with pytest.raises(SkyPartError, match=r"b\.png.*nothing was embedded"):
+        embed_files(Embedder(tiny_model), [tmp_path], tmp_path / "out.npz")
+    (tmp_path / "b.png").unlink()
+    (tmp_path / "taken.npz").mkdir()
+    with pytest.raises(SkyPartError, match="is a folder"):
+        embed_files(Embedder(tiny_model), [tmp_path], tmp_path / "taken.npz")

@@ -12,9 +12,18 @@ from PIL import Image
 from skypart.errors import SkyPartError
 from skypart.maps.index import MapIndex
 from skypart.maps.manifest import Manifest
-from skypart.position.calibrate import Outcome, cross_validate, draw, quality, run_calibration, store_calibration
+from skypart.position.calibrate import (
+    Outcome,
+    cross_validate,
+    draw,
+    locate_labelled,
+    quality,
+    run_calibration,
+    store_calibration,
+)
 from skypart.position.confidence import Calibration
 from skypart.position.fix import Fix, Hints
+from skypart.position.labelled import read_labelled
 from skypart.position.locate import Locator
 from tests.images.photos_with_facts import packet
 from tests.position.stand_in import SURE, ColourEmbedder, Shot, make_index, quilt, write_quilt
@@ -90,7 +99,7 @@ def test_labelled_photos_become_a_calibration_in_the_index(town: MapIndex, tmp_p
 def test_too_few_photos_store_nothing(town: MapIndex, tmp_path: Path) -> None:
     before = Manifest.read(town.folder)
     folder = labelled_photos(tmp_path / "photos", 8, 3)
-    with pytest.raises(SkyPartError, match="calibration needs at least 20 photos"):
+    with pytest.raises(SkyPartError, match="13 photos are too few to calibrate with; give 25"):
         run_calibration(Locator(town, ColourEmbedder()), folder, [], tmp_path / "c.png")
     assert Manifest.read(town.folder) == before and not (tmp_path / "c.png").exists()
 
@@ -110,6 +119,7 @@ def test_photos_too_unsure_for_a_radius_store_nothing(
     few = [o for o in some if o.error_m < 50][:12] + [o for o in some if o.error_m > 50][:18]
     monkeypatch.setattr("skypart.position.calibrate.locate_labelled", lambda *_: few)
     monkeypatch.setattr("skypart.position.calibrate.read_labelled", lambda _: [])
+    monkeypatch.setattr("skypart.position.calibrate.ENOUGH", 0)
     with pytest.raises(SkyPartError, match="of 30 photos too few are located surely enough"):
         run_calibration(Locator(town, ColourEmbedder()), tmp_path, [], tmp_path / "c.png")
     assert Manifest.read(town.folder) == before
@@ -181,3 +191,44 @@ def test_cross_validated_figures_hold(tmp_path: Path) -> None:
     draw(some, confidence, radius, tmp_path / "c.png")
     with Image.open(tmp_path / "c.png") as picture:
         assert picture.size[0] > 2 * picture.size[1]
+
+
+def test_mistakes_are_told_before_hours_of_work(
+    town: MapIndex, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("skypart.position.calibrate.locate_labelled", lambda *_: pytest.fail("worked"))
+    locator, folder = Locator(town, ColourEmbedder()), labelled_photos(tmp_path / "photos", 20, 5)
+    before = Manifest.read(town.folder)
+    (tmp_path / "taken.json").mkdir()
+    for outside, picture, words in (
+        ([tmp_path / "typo"], tmp_path / "c.png", "typo: no such file"),
+        ([], town.folder / "index.png", "lies in the index"),
+        ([], tmp_path / "taken.png", "is a folder"),
+    ):
+        with pytest.raises(SkyPartError, match=words):
+            run_calibration(locator, folder, outside, picture)
+    assert Manifest.read(town.folder) == before
+
+
+def test_a_damaged_photo_is_left_out(town: MapIndex, tmp_path: Path) -> None:
+    folder = labelled_photos(tmp_path / "photos", 3, 0)
+    (folder / "001.jpg").write_bytes(b"")
+    located = locate_labelled(Locator(town, ColourEmbedder()), read_labelled(folder))
+    assert [Path(each.fix.photo).name for each in located] == ["000.jpg", "002.jpg"]
+
+
+def test_a_calibration_that_cannot_be_checked_is_stored_and_says_so(
+    town: MapIndex, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One wrong photo of many: the fold without it has nothing to learn from."""
+    before = Manifest.read(town.folder)
+    some = outcomes(1, 400)
+    few = [o for o in some if o.error_m < 20][:60] + [o for o in some if o.error_m > 50][:1]
+    monkeypatch.setattr("skypart.position.calibrate.locate_labelled", lambda *_: few)
+    monkeypatch.setattr("skypart.position.calibrate.read_labelled", lambda _: [])
+    monkeypatch.setattr("skypart.position.calibrate.ENOUGH", 0)
+    text = run_calibration(Locator(town, ColourEmbedder()), tmp_path, [], tmp_path / "c.png")
+    assert "nothing can be said of how well it holds" in text
+    assert json.loads((tmp_path / "c.json").read_text())["quality"] is None
+    assert Manifest.read(town.folder).calibration != before.calibration
+    before.write(town.folder)

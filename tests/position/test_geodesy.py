@@ -60,7 +60,7 @@ def test_offset_undoes_distance_and_bearing() -> None:
 
 
 def test_known_directions() -> None:
-    east = geodesy.bearing_deg(latitude=0.0, longitude=179.9, to_latitude=0.0, to_longitude=-179.9)
+    east = geodesy.between(latitude=0.0, longitude=179.9, to_latitude=0.0, to_longitude=-179.9).bearing
     assert east == pytest.approx(90.0)
     quarter = geodesy.distance_m(latitude=0.0, longitude=0.0, to_latitude=90.0, to_longitude=123.0)
     assert quarter == pytest.approx(10_001_965.729, abs=0.001)  # the WGS 84 meridian quadrant

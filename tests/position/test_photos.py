@@ -28,7 +28,8 @@ class Listener:
 
 
 def test_a_prior_is_read_latitude_first() -> None:
-    assert read_prior("", 100.0) is None
+    assert read_prior("") is None
+    assert read_prior("48.1, -11.5") == Prior(latitude=48.1, longitude=-11.5, radius_m=1000.0)
     assert read_prior("48.1, -11.5", 250.0) == Prior(latitude=48.1, longitude=-11.5, radius_m=250.0)
 
 
@@ -41,6 +42,7 @@ def test_a_prior_is_read_latitude_first() -> None:
         ("111.5,48.1", 100.0, "latitude comes first"),
         ("nan,11.5", 100.0, "latitude comes first"),
         ("48.1,11.5", 0.0, "--radius must be"),
+        ("", 100.0, "--radius is around --near"),
         ("48.1,11.5", math.nan, "--radius must be"),
         ("48.1,11.5", math.inf, "--radius must be"),
     ],

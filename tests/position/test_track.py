@@ -132,3 +132,25 @@ def test_an_error_of_the_locator_is_told() -> None:
 
     with pytest.raises(SkyPartError, match="the index is gone"):
         track(Blank([0.0]), locate)
+
+
+def test_a_photo_that_fails_costs_its_own_fix_only() -> None:
+    seconds = np.arange(30.0)
+    truth = straight(seconds)
+    recorded = Recorded(noisy_fixes(np.random.default_rng(1), truth))
+
+    def locate(photo: Frame, prior: Prior | None) -> Fix:
+        if photo.name == "7":
+            raise SkyPartError("town.tif: cannot be read")
+        return recorded(photo, prior)
+
+    points = track(Blank(seconds.tolist()), locate)
+    raw = points[7].raw
+    assert len(points) == 30 and raw is not None and not raw.found and raw.reason == "town.tif: cannot be read"
+    assert np.nanmax(errors(points, truth)) < 60
+
+    def fail(photo: Frame, prior: Prior | None) -> Fix:
+        raise SkyPartError("town.tif: cannot be read")
+
+    with pytest.raises(SkyPartError, match="cannot be read"):
+        track(Blank(seconds.tolist()), fail)

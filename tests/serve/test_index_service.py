@@ -1,6 +1,7 @@
 """The server over a real index: its maps, its locator, its examples."""
 
 import io
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +13,7 @@ from skypart.bridge.json_text import fix_to_dict
 from skypart.errors import SkyPartError
 from skypart.images.decode import RgbImage, read_rgb
 from skypart.maps.index import MapIndex
+from skypart.maps.manifest import Manifest
 from skypart.model.embedder import Embedder, new_model
 from skypart.position.locate import Locator
 from skypart.serve.index_service import IndexService
@@ -123,5 +125,24 @@ def test_an_index_whose_map_was_moved_still_answers(tmp_path: Path, quilt_map: R
     assert client.post("/v1/locate", files={"photo": ("a.png", photo)}).status_code == 200
     latitude, longitude = degrees(0, 0)
     view = client.get("/v1/view", params={"latitude": latitude, "longitude": longitude, "metres": 100})
-    assert view.status_code == 422 and "moved" in view.json()["detail"]
+    assert view.status_code == 422 and "the map town cannot be read" in view.json()["detail"]
     assert client.get("/tiles/16/34000/22000.png").status_code in (204, 422)
+
+
+def test_keys_in_addresses_are_not_told_and_missing_maps_change_the_version(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tif = write_quilt(tmp_path / "town.tif", edge=200)
+    service = IndexService(Locator(make_index(tmp_path / "i", [tif]), ColourEmbedder()))
+    there = State(service, ServeOptions()).index.version
+    tif.unlink()
+    manifest = Manifest.read(tmp_path / "i")
+    entry = replace(manifest.maps[0], paths=("https://h.example/a/town.tif?sv=1&sig=SECRET",))
+    replace(manifest, maps=(entry,)).write(tmp_path / "i")
+    service = IndexService(Locator(MapIndex(tmp_path / "i"), ColourEmbedder()))
+    answer = State(service, ServeOptions()).index
+    assert answer.attribution == "town.tif" and answer.version != there
+    footprint = service.locator.index.search(np.ones((1, ColourEmbedder().dim), np.float32), 1)[0][0].footprint
+    with pytest.raises(SkyPartError, match="the map town cannot be read by the server") as told:
+        service.view(footprint, 64)
+    assert "SECRET" not in str(told.value)

@@ -169,6 +169,11 @@ def test_a_folder_with_other_things_is_left_alone(tmp_path: Path) -> None:
         ({"locations": 1}, "at least 2"),
         ({"locations": 200}, r"--locations \d+ or fewer, a smaller --spacing, or leave --preset out"),
         ({"image_size": 8}, "between 32"),
+        ({"views": -1}, "--drone-per-altitude -1 must be"),
+        ({"spacing": -5.0}, "--spacing -5.0 must be"),
+        ({"strength": float("nan")}, "--strength nan must be"),
+        ({"like": "denseuav", "views": 5}, "DenseUAV has one picture a height"),
+        ({"sources": ["/none"], "styles": "town"}, "--styles are of procedural worlds"),
     ],
 )
 def test_bad_requests_are_refused_in_words(tmp_path: Path, options: dict[str, object], words: str) -> None:
@@ -215,3 +220,13 @@ def test_a_killed_process_is_told_instead_of_waited_for(tmp_path: Path, monkeypa
 def test_the_default_request_is_the_benchmarks_own() -> None:
     request = build_request(None)
     assert request == Request() and request.locations == 200 and request.image_size == 512
+
+
+def test_lost_lists_are_written_again(tmp_path: Path) -> None:
+    request = build_request(None, "tiny", seed=5, locations=4)
+    make_world(tmp_path, request)
+    before = _files(tmp_path)
+    for name in ("train_ids.txt", "poses.csv"):
+        (tmp_path / name).unlink()
+    make_world(tmp_path, request)
+    assert _files(tmp_path) == before

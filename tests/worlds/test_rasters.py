@@ -15,6 +15,8 @@ from rasterio.transform import from_origin
 from skypart.errors import SkyPartError
 from skypart.worlds import World, find_sources, make_world, render_map, render_satellite
 from skypart.worlds.geotiff import write_geotiff
+from skypart.worlds.layouts import layout_named
+from skypart.worlds.make import plan_jobs
 from skypart.worlds.relief import bare_earth, spread
 from skypart.worlds.request import build_request
 from skypart.worlds.sites import find_sites
@@ -267,3 +269,35 @@ def test_two_maps_of_one_name_are_refused(tmp_path: Path) -> None:
     request = build_request([str(tmp_path / folder / "ortho.tif") for folder in "ab"], locations=2, image_size=48)
     with pytest.raises(SkyPartError, match="two maps are called ortho"):
         make_world(tmp_path / "out", request)
+
+
+def test_a_map_that_changed_is_not_taken_for_the_one_that_was_drawn(tmp_path: Path) -> None:
+    _indexed(tmp_path / "in")
+    request = build_request([str(tmp_path / "in")], locations=3, image_size=48, views=1)
+    make_world(tmp_path / "out", request)
+    make_world(tmp_path / "out", request)
+    picture = next((tmp_path / "in" / "images").iterdir())
+    Image.fromarray(255 - np.asarray(Image.open(picture))).save(picture)
+    with pytest.raises(SkyPartError, match="when the rasters were others; choose another folder"):
+        make_world(tmp_path / "out", request)
+
+
+def test_a_strip_has_room_along_its_length(tmp_path: Path) -> None:
+    colours = np.random.default_rng(0).integers(0, 255, (40, 300, 3)).astype(np.uint8).repeat(10, 0).repeat(10, 1)
+    _write_tiff(tmp_path / "strip.tif", colours.transpose(2, 0, 1), "EPSG:32632", from_origin(5e5, 5e6, 1.0, 1.0))
+    request = build_request([str(tmp_path / "strip.tif")], locations=6, image_size=48, views=1)
+    assert sum(len(job.sites) for job in plan_jobs(tmp_path / "out", request, layout_named("sues200"))) == 6
+
+
+def test_a_code_written_as_a_fraction_and_missing_heights(tmp_path: Path) -> None:
+    _indexed(tmp_path / "a", 1)
+    text = (tmp_path / "a" / "index.csv").read_text()
+    (tmp_path / "a" / "index.csv").write_text(text.replace("32632", "32632.0"))
+    assert "32632.0" in (tmp_path / "a" / "index.csv").read_text()
+    assert find_sources(tmp_path / "a")[0].load().epsg == 32632
+    (tmp_path / "b").mkdir()
+    _lidar(tmp_path / "b", "site")
+    meta = next((tmp_path / "b").glob("*meta.json"))
+    meta.write_text(meta.read_text().replace("step_m", "steps"))
+    with pytest.raises(SkyPartError, match="'step_m' is missing or not a number"):
+        find_sources(tmp_path / "b")

@@ -1,4 +1,4 @@
-"""Fixes and scores as tables for terminals."""
+"""Fixes as tables for terminals."""
 
 import io
 from collections.abc import Sequence
@@ -10,7 +10,6 @@ from rich.text import Text
 
 from skypart.bridge.plain import fix_values
 from skypart.position.fix import Fix
-from skypart.position.score import TrackScore
 
 _DASH = "-"
 
@@ -26,26 +25,15 @@ def fix_table(fixes: Sequence[Fix]) -> Table:
         if fix["latitude"] is None:
             note = Text("no fix", style="bold yellow").append(f": {fix['reason']}", style="not bold")
         else:
-            note = Text("" if fix["calibrated"] else "not calibrated")
+            notes = [] if fix["calibrated"] else ["not calibrated"]
+            if fix["drone_latitude"] is not None:
+                notes.append(f"drone at {fix['drone_latitude']:.6f}, {fix['drone_longitude']:.6f}")
+            note = Text("; ".join(notes))
         forms = ("latitude", ".6f"), ("longitude", ".6f"), ("radius_m", ".0f"), ("confidence", ".2f")
         cells = [_DASH if fix[name] is None else format(fix[name], form) for name, form in forms]
         heading = _DASH if fix["heading_deg"] is None else f"{fix['heading_deg']:.0f}\N{DEGREE SIGN}"
         cells[2] += "" if fix["radius_m"] is None else " m"
         table.add_row(Text(fix["photo"]), *cells, heading, note)
-    return table
-
-
-def score_table(scores: dict[str, TrackScore]) -> Table:
-    """A row a track: errors against the truth."""
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    table.add_column("")
-    for name in ("photos", "median", "90 % below", "within 50 m", "without fix", "inside its radius"):
-        table.add_column(name, justify="right", no_wrap=True)
-    for name, score in scores.items():
-        metres = [_DASH if value is None else f"{value:.1f} m" for value in (score.median_m, score.p90_m)]
-        shares = [f"{100 * value:.1f} %" for value in (score.within_50_m, score.without_fix)]
-        inside = _DASH if score.inside is None else f"{100 * score.inside:.1f} %"
-        table.add_row(name, str(score.photos), *metres, *shares, inside)
     return table
 
 

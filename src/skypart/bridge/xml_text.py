@@ -37,4 +37,6 @@ def told(values: dict[str, Any]) -> str:
         parts.append(f"confidence {values['confidence']:.2f}")
     if values.get("heading_deg") is not None:
         parts.append(f"heading {values['heading_deg']:.0f} degrees")
+    if values.get("drone_latitude") is not None:
+        parts.append(f"drone at {degrees(values['drone_latitude'])}, {degrees(values['drone_longitude'])}")
     return ", ".join(parts)

@@ -49,7 +49,11 @@ def read_positions(root: Path) -> dict[str, Position]:
         file = root / name
         if not file.is_file():
             continue
-        for number, line in enumerate(file.read_text(encoding="utf-8").splitlines(), start=1):
+        try:
+            lines = file.read_text(encoding="utf-8").splitlines()
+        except UnicodeDecodeError as error:
+            raise SkyPartError(f"{file}: is no text in UTF-8 ({error}); save it as such") from error
+        for number, line in enumerate(lines, start=1):
             if line.strip():
                 location, position = _parse(line, f"{file}, line {number}")
                 positions[location] = position

@@ -127,7 +127,9 @@ def _read_places(file: Path) -> dict[str, Place]:
     places: dict[str, Place] = {}
     with file.open(encoding="utf-8-sig", newline="") as stream:
         rows = csv.DictReader(stream)
-        names = {_COLUMNS.get(name.strip().lower(), name.strip().lower()): name for name in rows.fieldnames or ()}
+        names = {name.strip().lower(): name for name in rows.fieldnames or ()}
+        for other, name in list(names.items()):
+            names.setdefault(_COLUMNS.get(other, other), name)
         key = "path" if "path" in names else "location"
         missing = {key, "longitude", "latitude"} - names.keys()
         if missing:
@@ -137,9 +139,9 @@ def _read_places(file: Path) -> dict[str, Place]:
                 position = Position(float(row[names["longitude"]]), float(row[names["latitude"]]))
                 altitude = row.get(names.get("altitude", ""))
                 places[row[names[key]].strip()] = Place(position, float(altitude) if altitude else None)
-            except (TypeError, ValueError) as error:
+            except (AttributeError, TypeError, ValueError) as error:
                 raise SkyPartError(
-                    f"{file}, line {number}: longitude and latitude must be degrees ({error})"
+                    f"{file}, line {number}: a cell is missing, or longitude and latitude must be degrees ({error})"
                 ) from error
             if not (abs(position.longitude) <= 180 and abs(position.latitude) <= 90):
                 raise SkyPartError(

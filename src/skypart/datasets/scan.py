@@ -6,12 +6,7 @@ from pathlib import Path
 
 from skypart.datasets.records import Position, Record, View
 from skypart.errors import SkyPartError
-from skypart.images.decode import IMAGE_SUFFIXES
-
-
-def is_image(name: str) -> bool:
-    """Whether a file of this name is taken for an image (hidden files never are)."""
-    return not name.startswith(".") and os.path.splitext(name)[1].lower() in IMAGE_SUFFIXES  # noqa: PTH122 - speed
+from skypart.images.decode import is_image
 
 
 def folders_in(folder: Path) -> list[Path]:

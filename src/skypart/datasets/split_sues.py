@@ -3,7 +3,9 @@
 import os
 from pathlib import Path
 
+from skypart.atomic import write_text
 from skypart.datasets import sues200
+from skypart.datasets.layout import WORLD_FILE
 from skypart.datasets.records import Record
 from skypart.errors import SkyPartError
 from skypart.progress import track
@@ -21,6 +23,8 @@ def split_sues(raw: str | Path, out: str | Path) -> int:
     if out.exists() and not out.is_dir():
         raise SkyPartError(f"{out}: is a file; choose a folder to write to")
     links = _links(raw, out)
+    if (raw / WORLD_FILE).is_file():  # a rendered set stays known as one
+        write_text(out / WORLD_FILE, (raw / WORLD_FILE).read_text(encoding="utf-8"))
     for source, target in track(links, "linking"):
         _link(source, target)
     return len(links)

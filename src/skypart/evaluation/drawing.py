@@ -6,7 +6,7 @@ from typing import Any
 from matplotlib.figure import Figure
 
 from skypart.atomic import atomic_path
-from skypart.errors import SkyPartError
+from skypart.images.picture_file import check_suffix
 
 AMBER, BLUE = "#F5A300", "#0061B5"
 """Right and wrong, also told apart by colour-blind readers."""
@@ -22,11 +22,7 @@ PICTURE_SUFFIXES = (".png", ".jpg", ".jpeg", ".svg", ".pdf")
 
 def check_picture(path: Path) -> None:
     """Refuse a name that no picture can have; to be asked before long work begins."""
-    if path.suffix.lower() not in PICTURE_SUFFIXES:
-        raise SkyPartError(
-            f"{path}: {path.suffix or 'no suffix'} is not a format of pictures; end the name in one of "
-            f"{', '.join(PICTURE_SUFFIXES)}"
-        )
+    check_suffix(path, PICTURE_SUFFIXES)
 
 
 def save_figure(figure: Figure, path: Path) -> None:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from skypart.errors import SkyPartError
 from skypart.evaluation.cache import EmbeddingCache, content_hash, content_key
-from skypart.images.decode import RgbImage, open_image, read_rgb
+from skypart.images.decode import RgbImage, read_rgb, refuse_unreadable, unreadable
 from skypart.images.preprocess import Interpolation, Preprocessing
 from skypart.images.weather import RENDERING, corrupt
 from skypart.progress import progress_bar
@@ -137,7 +137,7 @@ class ImageSource:
         """Embed what the cache lacks and store it batch by batch; unreadable images are named at the end."""
         if not missing:
             return
-        _refuse_unreadable([path for _, path in missing])
+        refuse_unreadable([path for _, path in missing], "nothing was embedded beside it")
         broken: list[str] = []
         with progress_bar() as bar:
             task = bar.add_task(description, total=len(missing))
@@ -152,7 +152,7 @@ class ImageSource:
                 bar.advance(task, len(keys))
                 yield from zip(keys, batch, strict=True)
         if broken:
-            raise SkyPartError(_unreadable(broken, f"the other {len(missing) - len(broken):,} embeddings are kept"))
+            raise SkyPartError(unreadable(broken, f"the other {len(missing) - len(broken):,} embeddings are kept"))
 
     def _batches(
         self, missing: Sequence[tuple[bytes, Path]], prepare: "_Prepare", broken: list[str]
@@ -184,20 +184,3 @@ class ImageSource:
 
 class _Prepare(Protocol):
     def __call__(self, path: Path) -> RgbImage: ...
-
-
-def _refuse_unreadable(paths: Sequence[Path]) -> None:
-    """Open all headers before any work is done; name those that cannot be opened."""
-    broken = []
-    for path in paths:
-        try:
-            open_image(path).close()
-        except SkyPartError as error:
-            broken.append(str(error))
-    if broken:
-        raise SkyPartError(_unreadable(broken, "nothing was embedded beside it"))
-
-
-def _unreadable(broken: Sequence[str], kept: str) -> str:
-    more = f", and {len(broken) - 1} more" if len(broken) > 1 else ""
-    return f"{broken[0]}{more} ({kept}; mend the images, see `skypart data check --decode`, and start again)"

@@ -68,6 +68,7 @@ class EvaluationResult:
 
     dataset: str
     kind: str
+    root: str
     model: str
     digest: str
     protocol: Protocol
@@ -120,7 +121,8 @@ def evaluate(
 ) -> EvaluationResult:
     """Metrics of every split from the embeddings of `embed_dataset`."""
     splits = [_evaluate_split(split, vectors, protocol) for split in dataset.tests]
-    result = EvaluationResult(dataset_title(dataset), dataset.kind, model, digest, protocol, splits)
+    root = str(dataset.root.resolve())
+    result = EvaluationResult(dataset_title(dataset), dataset.kind, root, model, digest, protocol, splits)
     result.headline.update(_headline(splits))
     return result
 

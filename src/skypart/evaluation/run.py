@@ -1,6 +1,8 @@
 """`skypart evaluate`: embed, score, write, draw."""
 
+import json
 from dataclasses import dataclass
+from hashlib import blake2b
 from pathlib import Path
 from typing import get_args
 
@@ -47,12 +49,14 @@ def evaluate_files(model: str, data: Path, options: EvaluateOptions) -> None:
         raise SkyPartError(f"--readout {options.readout}: choose one of {', '.join(get_args(Readout))}")
     if options.severity is not None and options.weather is None:
         raise SkyPartError("--severity needs --weather paper or --weather weatherprompt")
+    if options.figures and options.weather is not None:
+        raise SkyPartError("--figures are of clear pictures; leave --weather out, whose own figures are always drawn")
     severities = _severities(options.severity)
     dataset = open_dataset(data)
     check_splits(dataset)
     embedder = load(model, options.device, options.size, options.readout)  # type: ignore[arg-type]
     name = _model_name(model) + ("" if options.readout in (None, "full") else f"-{options.readout}")
-    out = options.output or _default_output(name, dataset, options)
+    out = options.output or _default_output(name, dataset, options, embedder.digest)
     gallery: GalleryMode = "masked" if options.gallery == "masked" else "full"
     source = open_source(embedder, options.cache, options.batch_size)
     with source.cache:
@@ -77,15 +81,32 @@ def _model_name(model: str) -> str:
     return f"{path.resolve().parent.name}-{path.stem}" if path.stem in ("best", "model") else path.stem
 
 
-def _default_output(model: str, dataset: Dataset, options: EvaluateOptions) -> Path:
-    """A folder for each choice that changes the numbers."""
+def _default_output(model: str, dataset: Dataset, options: EvaluateOptions, digest: str) -> Path:
+    """A folder for each choice that changes the numbers; if there is one of another model or data set of the same
+    name, a longer name."""
     words = [model, dataset.kind, dataset.root.resolve().name]
     words += [options.gallery] if options.gallery != "full" else []
     words += ["flip"] if options.flip else []
     words += [f"{options.size}px"] if options.size is not None else []
     words += [f"weather-{options.weather}"] if options.weather is not None else []
     words += [f"seed-{options.seed}"] if options.weather is not None and options.seed else []
-    return Path("runs/evaluation") / "-".join(words).replace(" ", "-")
+    words += [f"severity-{options.severity.replace(',', '-')}"] if options.severity is not None else []
+    out = Path("runs/evaluation") / "-".join(words).replace(" ", "-")
+    root = str(dataset.root.resolve())
+    for file in (out / "result.json", out / "weather.json"):
+        if file.is_file() and _made_of(file) != (digest, root):
+            told_apart = blake2b(f"{digest}|{root}".encode(), digest_size=4).hexdigest()
+            return out.with_name(f"{out.name}-{told_apart}")
+    return out
+
+
+def _made_of(result: Path) -> tuple[str, str]:
+    """The model's digest and the data set's folder of a result; empty where it cannot be read."""
+    try:
+        content = json.loads(result.read_text(encoding="utf-8"))
+        return str(content["digest"]), str(content["root"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return "", ""
 
 
 def _severities(text: str | None) -> list[float]:

@@ -28,6 +28,7 @@ class WeatherResult:
 
     dataset: str
     kind: str
+    root: str
     model: str
     digest: str
     protocol: Protocol
@@ -73,7 +74,8 @@ def run_weather(
 
     check_profile(protocol.weather or "")
     console = console or terminal()
-    result = WeatherResult(dataset_title(dataset), dataset.kind, model, source.embedder.digest, protocol, {})
+    root, digest = str(dataset.root.resolve()), source.embedder.digest
+    result = WeatherResult(dataset_title(dataset), dataset.kind, root, model, digest, protocol, {})
     for condition in CONDITIONS:
         result.conditions[condition] = _run(source, dataset, protocol, condition, None).headline
     for severity in severities:

@@ -1,6 +1,7 @@
 """Decode any photo to 8-bit RGB, upright, within limits, or say in one sentence why not."""
 
 import io
+import math
 import os
 import struct
 import warnings
@@ -149,39 +150,72 @@ def array_to_rgb(array: NDArray[np.generic]) -> RgbImage:
 
 
 def _wide_to_byte(values: NDArray[np.generic], mode: str) -> NDArray[np.uint8]:
-    """Reduce a 16-bit, 32-bit or float grey image to uint8."""
-    narrow = mode == "F" or mode.startswith("I;16")  # whose values float32 holds
-    wide: NDArray[np.floating] = values.astype(np.float32 if narrow else np.float64)
-    if mode.startswith("I;16") or (mode != "F" and wide.min() >= 0 and 255 < wide.max() <= 65535):
-        wide /= 257.0
-        return np.round(wide, out=wide).astype(np.uint8)
-    if wide.min() >= 0 and wide.max() <= 255 and mode != "F":
-        return np.round(wide).astype(np.uint8)
-    known = wide[np.isfinite(wide)]
-    low, high = (float(known.min()), float(known.max())) if known.size else (0.0, 1.0)
-    if high - low > 1e37:  # float32 would overflow
-        wide = wide.astype(np.float64)
-    stretched = np.nan_to_num(wide, nan=low, posinf=high, neginf=low)
-    stretched -= low
-    stretched /= max(high - low, 1e-12)
-    stretched *= 255.0
-    reduced: NDArray[np.uint8] = np.round(stretched, out=stretched).astype(np.uint8)
+    """Reduce a 16-bit, 32-bit or float grey image (h, w) to uint8; some rows at a time, for wide copies are large."""
+    rows = max((1 << 20) // max(values.shape[1], 1), 1)
+    blocks = [values[start : start + rows] for start in range(0, len(values), rows)]
+    low, high = _range(blocks)
+    base, span = low, max(high - low, 1e-12)
+    if mode.startswith("I;16") or (mode != "F" and low >= 0 and 255 < high <= 65535):
+        base, span = 0.0, 65535.0
+    elif mode != "F" and low >= 0 and high <= 255:
+        base, span = 0.0, 255.0
+    reduced = np.empty(values.shape, dtype=np.uint8)
+    for number, block in enumerate(blocks):
+        wide = np.nan_to_num(block.astype(np.float64), nan=low, posinf=high, neginf=low)
+        reduced[number * rows : (number + 1) * rows] = np.round((wide - base) / span * 255.0)
     return reduced
+
+
+def _range(blocks: Sequence[NDArray[np.generic]]) -> tuple[float, float]:
+    """The smallest and the largest finite value; 0 and 1 where there is none."""
+    low, high = math.inf, -math.inf
+    for block in blocks:
+        known = block.astype(np.float64)
+        known = known[np.isfinite(known)]
+        if known.size:
+            low, high = min(low, float(known.min())), max(high, float(known.max()))
+    return (low, high) if low <= high else (0.0, 1.0)
+
+
+def is_image(name: str) -> bool:
+    """Whether a file of this name is taken for an image (hidden files never are)."""
+    return not name.startswith(".") and os.path.splitext(name)[1].lower() in IMAGE_SUFFIXES  # noqa: PTH122 - speed
+
+
+def images_below(folder: Path) -> list[Path]:
+    """All image files below `folder`, sorted; hidden files and those in hidden folders are left out."""
+    found = (path for path in folder.rglob("*") if is_image(path.name) and path.is_file())
+    return sorted(path for path in found if not any(part[0] == "." for part in path.relative_to(folder).parts))
 
 
 def list_photos(sources: Sequence[Path]) -> list[Path]:
     """The image files among `sources`, folders searched through and sorted; an error if there is none."""
     photos: list[Path] = []
     for source in sources:
-        if source.is_dir():
-            photos += sorted(p for p in source.rglob("*") if p.suffix.lower() in IMAGE_SUFFIXES and p.is_file())
-        else:
-            photos.append(source)
+        photos += images_below(source) if source.is_dir() else [source]
     if not photos:
         raise SkyPartError(
             f"no images in {', '.join(map(str, sources)) or 'the empty list'}; name photos or their folder"
         )
     return photos
+
+
+def refuse_unreadable(photos: Sequence[Path], kept: str) -> None:
+    """Open all headers before long work; name those that cannot be opened. kept: what became of the work so far."""
+    broken = []
+    for photo in photos:
+        try:
+            open_image(photo).close()
+        except SkyPartError as error:
+            broken.append(str(error))
+    if broken:
+        raise SkyPartError(unreadable(broken, kept))
+
+
+def unreadable(broken: Sequence[str], kept: str) -> str:
+    """One sentence about images that could not be read, of which `broken` says why, one each."""
+    more = f", and {len(broken) - 1} more" if len(broken) > 1 else ""
+    return f"{broken[0]}{more} ({kept}; mend the images, see `skypart data check --decode`, and start again)"
 
 
 def listed_file(folder: Path, name: str) -> Path:

@@ -1,6 +1,7 @@
 """Pictures to files: whole or not at all, in the format that the file's name asks for."""
 
 import os
+from collections.abc import Collection
 from pathlib import Path
 
 from PIL import Image
@@ -9,11 +10,18 @@ from skypart.atomic import atomic_path
 from skypart.errors import SkyPartError
 
 
-def check_suffix(path: str | os.PathLike[str]) -> None:
-    """Refuse a name that stands for no picture format; for those who would work long before they write."""
+def check_suffix(path: str | os.PathLike[str], suffixes: Collection[str] = ()) -> None:
+    """Refuse a name that stands for no picture format; for those who would work long before they write.
+
+    suffixes: those allowed, if not all that Pillow can write.
+    """
     suffix = Path(path).suffix.lower()
-    if suffix not in Image.registered_extensions():
-        raise SkyPartError(f"{path}: no picture format has the suffix {suffix!r}; use .png or .jpg")
+    can = suffix in suffixes if suffixes else Image.registered_extensions().get(suffix) in Image.SAVE
+    if not can:
+        raise SkyPartError(
+            f"{path}: {suffix or 'no suffix'} is not a format of pictures that can be written; end the name in "
+            f"{', '.join(suffixes) or '.png or .jpg'}"
+        )
 
 
 def save_picture(picture: Image.Image, path: str | os.PathLike[str]) -> None:

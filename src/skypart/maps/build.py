@@ -114,7 +114,11 @@ def _check_place(folder: Path, source: MapSource, manifest: Manifest) -> None:
     """Refuse to replace a map by another file of the same name."""
     for entry in manifest.maps:
         other = entry.name == source.name and entry.fingerprint != source.fingerprint
-        if other and entry.paths != _lasting_paths(source) and any(there(path) for path in entry.paths):
+        if (
+            other
+            and entry.paths != _lasting_paths(source)
+            and any(is_remote(path) or there(path) for path in entry.paths)
+        ):
             raise SkyPartError(
                 f"{folder}: holds a map {entry.name} already, of {entry.paths[0]}; rename {source.paths[0]}, or take "
                 f"the other out first: skypart maps {folder} --remove {entry.name}"

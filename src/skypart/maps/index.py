@@ -38,7 +38,7 @@ class MapIndex:
     @property
     def name(self) -> str:
         """The folder's name without its ending."""
-        return self.folder.name.removesuffix(".skyindex")
+        return self.folder.resolve().name.removesuffix(".skyindex")
 
     @property
     def bounds(self) -> Bounds:
@@ -65,7 +65,7 @@ class MapIndex:
         found: dict[str, MapSource] = {}
         for entry in self.manifest.maps:
             try:
-                opened = open_maps(_moved(entry.paths, self.folder), network=self.network)
+                opened = open_maps(_moved(entry.paths, self.folder.resolve()), network=self.network)
             except SkyPartError:  # gone, damaged, or on the network
                 continue
             found |= {s.name: s for s in opened if (s.name, s.fingerprint) == (entry.name, entry.fingerprint)}
@@ -92,11 +92,10 @@ class MapIndex:
             sentences.append(f"the map {entry.name} {why}: positions in it are not refined, its picture is not shown")
         return sentences
 
-    def view(self, footprint: Footprint, size: int, map_name: str | None = None) -> RgbImage | None:
-        """The map's picture of a footprint, (size, size, 3); None where the map is missing."""
-        sources = [self.sources[map_name]] if map_name in self.sources else list(self.sources.values())
+    def view(self, footprint: Footprint, size: int) -> RgbImage | None:
+        """The maps' best picture of a footprint, (size, size, 3); None where they are missing."""
         best: tuple[float, RgbImage | None] = (0.0, None)
-        for source in sources:
+        for source in self.sources.values():
             picture, valid = read_view(source, footprint, size)
             if valid > best[0]:
                 best = (valid, picture)

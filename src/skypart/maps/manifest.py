@@ -55,9 +55,9 @@ class Manifest:
     def read(folder: Path) -> "Manifest":
         """The index.json of `folder`."""
         file = folder / MANIFEST
-        if not file.is_file():
-            raise SkyPartError(f"{folder}: no map index; make one with `skypart index MAP -o {folder}`")
         try:
+            if not file.is_file():
+                raise SkyPartError(f"{folder}: no map index; make one with `skypart index MAP -o {folder}`")
             content = json.loads(file.read_text(encoding="utf-8"))
             if content["format"] != FORMAT:
                 raise SkyPartError(
@@ -71,6 +71,8 @@ class Manifest:
             cut = ViewOptions(tuple(options["sizes_m"]), float(options["overlap"]), int(options["rotations"]))
             model = {key: content["model"][key] for key in ("digest", "name", "size")}
             return Manifest(model, cut, maps, content["calibration"])
+        except OSError as error:
+            raise SkyPartError(f"{file}: cannot be read ({error.strerror or error}); mend its rights") from error
         except (ValueError, KeyError, TypeError) as error:
             raise SkyPartError(f"{file}: damaged ({error!r}); index the map again") from error
 

@@ -96,7 +96,12 @@ def _grid(line: Mapping[str, str], width: int, height: int, where: str) -> Grid:
         return Grid(_frame(values["north"], values["west"], where), _north_up(0.0, 0.0, pixel, pixel), width, height)
     if {"epsg", "x_ul", "y_ul"} <= values.keys():
         plane = plane_of(f"EPSG:{values['epsg']:.0f}", where)
-        unit = plane.crs.axis_info[0].unit_conversion_factor if plane.crs.is_projected else 1.0
+        if not plane.crs.is_projected:
+            raise SkyPartError(
+                f"{where}: EPSG:{values['epsg']:.0f} counts in degrees, the picture's size in metres; give lat_nw and "
+                "lon_nw instead of x_ul and y_ul, or a projected epsg"
+            )
+        unit = plane.crs.axis_info[0].unit_conversion_factor
         affine = _north_up(values["x_ul"], values["y_ul"], pixel / unit, pixel / unit)
         return Grid(plane, affine, width, height)
     raise SkyPartError(f"{where}: does not say where the picture lies; a line needs {COLUMNS}")

@@ -65,9 +65,16 @@ def opened(path: str, driver: str) -> Generator[Any, None, None]:
         ) from error
 
 
+_PATIENCE = {"GDAL_HTTP_TIMEOUT": "60", "GDAL_HTTP_MAX_RETRY": "3", "GDAL_HTTP_RETRY_DELAY": "1"}
+"""Seconds, tries, seconds; GDAL's own are to wait for ever and never to try again."""
+
+
 def _open(path: str, driver: str) -> Any:
     _limit_cache()
     remote = not Path(path).exists()  # where every look for a file beside it is a request
+    if remote:  # read again at every request, long after this one
+        for name, value in _PATIENCE.items():
+            os.environ.setdefault(name, value)
     with warnings.catch_warnings(), rasterio.Env(GDAL_DISABLE_READDIR_ON_OPEN="EMPTY_DIR" if remote else "FALSE"):
         warnings.simplefilter("ignore", NotGeoreferencedWarning)
         return rasterio.open(path, driver=driver, sharing=False)

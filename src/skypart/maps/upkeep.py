@@ -8,6 +8,7 @@ from rich.table import Table
 from skypart.errors import SkyPartError
 from skypart.maps.index import MapIndex
 from skypart.maps.manifest import Manifest, stored_name
+from skypart.maps.sources import is_remote
 from skypart.maps.store import EmbeddedStore, approximate
 
 
@@ -25,7 +26,8 @@ def maps_table(index: MapIndex) -> Table:
         table.add_column(name, justify="left" if name in ("map", "map itself") else "right")
     for entry in manifest.maps:
         box = (entry.bounds.south, entry.bounds.west, entry.bounds.north, entry.bounds.east)
-        state = "missing" if entry.name in index.missing else "there"
+        remote = any(map(is_remote, entry.paths)) and not index.network
+        state = "on the network" if remote else "missing" if entry.name in index.missing else "there"
         table.add_row(entry.name, f"{entry.views:,}", *(f"{degrees:.5f}" for degrees in box), state)
     return table
 

@@ -13,9 +13,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from skypart.atomic import atomic_path
+from skypart.atomic import atomic_path, check_place
 from skypart.errors import SkyPartError
-from skypart.images.decode import ImageLike, list_photos
+from skypart.images.decode import ImageLike, list_photos, refuse_unreadable
 from skypart.images.level import LEVELLING
 from skypart.images.preprocess import Interpolation, Preprocessing
 from skypart.model.backbone import describe_backbone
@@ -208,6 +208,8 @@ def embed_files(embedder: Embedder, sources: Sequence[Path], output: Path, batch
         raise SkyPartError(f"batch_size={batch_size} must be at least 1")
     if output.suffix != ".npz":
         raise SkyPartError(f"{output}: embeddings are written as .npz; rename the output")
+    check_place(output)
+    refuse_unreadable(photos, "nothing was embedded")
     vectors = embed_long(embedder, photos, "embedding", batch_size)
     with atomic_path(output) as temporary:
         np.savez(temporary, paths=[str(p) for p in photos], embeddings=vectors, model=embedder.digest)

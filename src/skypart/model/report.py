@@ -14,10 +14,7 @@ from skypart.model.storage import load_model, read_metadata
 
 
 def describe(name: str, size: int | None = None) -> dict[str, Any]:
-    """Everything `skypart info` shows of a model, as plain data.
-
-    A training checkpoint beside the model file (see `skypart.training.checkpoint`) adds training-only parameters.
-    """
+    """Everything `skypart info` shows of a model, as plain data."""
     file = model_file(name)
     header = read_metadata(file)
     model = load_model(file)

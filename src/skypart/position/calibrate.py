@@ -12,7 +12,7 @@ import numpy as np
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
-from skypart.atomic import write_text
+from skypart.atomic import check_place, write_text
 from skypart.errors import SkyPartError
 from skypart.evaluation.drawing import check_picture, save_figure
 from skypart.images.decode import list_photos
@@ -22,7 +22,7 @@ from skypart.position.fix import Fix
 from skypart.position.labelled import LabelledPhoto, read_labelled
 from skypart.position.locate import Locator
 from skypart.position.photos import locate_photo
-from skypart.progress import track
+from skypart.progress import console, track
 
 Floats = NDArray[np.float64]
 
@@ -38,6 +38,10 @@ class Outcome:
     def outside(self) -> bool:
         """Whether the photo is from outside the map."""
         return math.isinf(self.error_m)
+
+
+ENOUGH = 25
+"""Photos to calibrate with: each of five folds is judged by the rest, which must be the 20 that a fit needs."""
 
 
 @dataclass(frozen=True)
@@ -66,13 +70,17 @@ class Quality:
 def locate_labelled(locator: Locator, photos: Sequence[LabelledPhoto], outside: Sequence[Path] = ()) -> list[Outcome]:
     """Locate photos of known position, and photos from outside the map, as `skypart locate` does.
 
-    Those without any evidence, in which nothing can be seen, are left out.
+    Those without any evidence, in which nothing can be seen, are left out, and so are those that cannot be read.
     """
     every = [*photos, *(LabelledPhoto(path=path, latitude=None, longitude=None) for path in outside)]
     outcomes = []
     with closing(track(every, "locating")) as bar:
         for photo in bar:
-            fix = locate_photo(locator, photo.path)
+            try:
+                fix = locate_photo(locator, photo.path)
+            except SkyPartError as unread:
+                console.print(f"left out: {unread}", style="yellow", markup=False, highlight=False, soft_wrap=True)
+                continue
             if not fix.evidence:
                 continue
             error = photo.error_m(latitude=fix.evidence["latitude"], longitude=fix.evidence["longitude"])
@@ -188,22 +196,38 @@ def _draw_reliability(axes: Any, confidence: Floats, right: NDArray[np.bool_]) -
 
 
 def run_calibration(locator: Locator, labelled: Path, outside: Sequence[Path], picture: Path) -> str:
-    """`skypart calibrate`: fit, check by cross-validation, draw, store; the text for the terminal."""
+    """`skypart calibrate`: fit, check by cross-validation, store, draw; the text for the terminal."""
+    report_file = picture.with_suffix(".json")
     check_picture(picture)
-    strangers = list_photos(outside) if outside else []
-    outcomes = locate_labelled(locator, read_labelled(labelled), strangers)
+    if picture.resolve().parent == locator.index.folder.resolve():
+        raise SkyPartError(f"{picture}: lies in the index, whose files it could replace; choose a place outside it")
+    for file in (picture, report_file):
+        check_place(file)
+    strangers, photos = list_photos(outside) if outside else [], read_labelled(labelled)
+    gone = next((path for path in strangers if not path.is_file()), None)
+    if gone is not None:
+        raise SkyPartError(f"{gone}: no such file; give photos from outside the map, or their folder")
+    if len(photos) + len(strangers) < ENOUGH:
+        raise SkyPartError(
+            f"{len(photos) + len(strangers)} photos are too few to calibrate with; give {ENOUGH} or more"
+        )
+    outcomes = locate_labelled(locator, photos, strangers)
     calibration = fit_outcomes(outcomes, f"{len(outcomes)} photos of {labelled.name}")
     if math.isinf(min(calibration.refined, calibration.voted)):
         raise SkyPartError(
             f"of {len(outcomes)} photos too few are located surely enough to say how far fixes err; nothing was "
             "stored: add photos of the map, or go on without a calibration"
         )
-    confidence, radius = cross_validate(outcomes)
-    found = quality(outcomes, confidence, radius)
-    draw(outcomes, confidence, radius, picture)
-    report = {"quality": found.to_dict(), "calibration": _with_maps(locator, calibration)}
-    write_text(picture.with_suffix(".json"), json.dumps(report, indent=1, allow_nan=False) + "\n")
     store_calibration(locator, calibration)
+    kept = {"calibration": _with_maps(locator, calibration)}
+    try:
+        confidence, radius = cross_validate(outcomes)
+    except SkyPartError as error:
+        write_text(report_file, json.dumps({"quality": None, **kept}, indent=1, allow_nan=False) + "\n")
+        return f"calibrated on {len(outcomes)} photos, but nothing can be said of how well it holds: {error}"
+    found = quality(outcomes, confidence, radius)
+    write_text(report_file, json.dumps({"quality": found.to_dict(), **kept}, indent=1, allow_nan=False) + "\n")
+    draw(outcomes, confidence, radius, picture)
     lines = [
         f"calibrated on {found.photos} photos of the map and {found.outside} from outside; by cross-validation:",
         f"  with a fix                  {100 * found.accepted:.0f} % of the photos of the map",

@@ -32,13 +32,6 @@ def distance_m(
     return between(latitude=latitude, longitude=longitude, to_latitude=to_latitude, to_longitude=to_longitude).metres
 
 
-def bearing_deg(
-    *, latitude: ArrayLike, longitude: ArrayLike, to_latitude: ArrayLike, to_longitude: ArrayLike
-) -> FloatArray:
-    """Compass degrees, 0..360, in which points lie as seen from others; any shapes, broadcast."""
-    return between(latitude=latitude, longitude=longitude, to_latitude=to_latitude, to_longitude=to_longitude).bearing
-
-
 def offset(*, latitude: ArrayLike, longitude: ArrayLike, bearing: ArrayLike, metres: ArrayLike) -> Degrees:
     """Where one arrives from points in degrees along a compass bearing after `metres`; any shapes, broadcast."""
     values = (longitude, latitude, bearing, metres)

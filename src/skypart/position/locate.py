@@ -76,7 +76,9 @@ class Locator:
         """The best views; those much wider or narrower than a known camera can see are left out."""
         within = None
         if prior is not None:
-            within = Circle(latitude=prior.latitude, longitude=prior.longitude, radius_m=prior.radius_m)
+            cut = self.index.manifest.options
+            apart = (1 - cut.overlap) * max(cut.sizes_m) / math.sqrt(2)  # of a place from the nearest view's centre
+            within = Circle(latitude=prior.latitude, longitude=prior.longitude, radius_m=prior.radius_m + apart)
         hits = self.index.search(embedding[None].astype(np.float32), 4 * self.options.views, within)[0]
         width = ground_width(hints)
         if width is not None:

@@ -16,6 +16,9 @@ from skypart.position.hints import hints_of, join_hints
 from skypart.position.locate import Locator
 from skypart.progress import console, track
 
+RADIUS_M = 1000.0
+"""Searched around a known place, where nobody says how far."""
+
 NO_FIX = 3
 """Exit code when a photo has no fix."""
 
@@ -36,10 +39,13 @@ def open_locator(
     return locator
 
 
-def read_prior(near: str, radius_m: float) -> Prior | None:
+def read_prior(near: str, radius_m: float | None = None) -> Prior | None:
     """From `--near LAT,LON --radius M`; None where nothing is said."""
     if not near:
+        if radius_m is not None:
+            raise SkyPartError("--radius is around --near; give that too")
         return None
+    radius_m = RADIUS_M if radius_m is None else radius_m
     try:
         latitude, longitude = (float(part) for part in near.split(","))
     except ValueError as error:

@@ -33,10 +33,15 @@ def track(
     options = options or TrackOptions()
     follower = TrackFilter(options, frame) if frame else None
     points: list[TrackPoint] = []
+    errors: list[SkyPartError] = []
     with closing(progress.track(frames, "locating", len(frames) or None)) as shown:
         for index, photo in enumerate(shown):
             prior = follower.prior(photo.time_s) if follower and options.use_prior and index % _FREE_EVERY else None
-            fix = locate(photo, prior)
+            try:
+                fix = locate(photo, prior)
+            except SkyPartError as error:  # as when a map on the network does not answer for once
+                errors.append(error)
+                fix = Fix(photo=photo.name, reason=str(error))
             if follower is None:
                 follower = _around(fix, options)
             if follower is None:
@@ -46,6 +51,8 @@ def track(
                 points.append(follower.step(photo.time_s, fix, searched))
     if not points:
         raise SkyPartError(f"none of the {frames.skipped} frames could be read; copy the video or photos again")
+    if len(errors) == len(points):
+        raise errors[0]
     if follower is not None and options.smooth:
         first = len(points) - len(follower.steps)
         points[first:] = smoothed(points[first:], follower.steps, options, follower.frame)

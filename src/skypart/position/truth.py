@@ -36,7 +36,7 @@ def read_truth(path: Path, times: Mapping[str, float] | None = None, fps: float 
             for number, raw in enumerate(csv.DictReader(stream), start=2):
                 row = {(key or "").strip().lower(): value or "" for key, value in raw.items() if isinstance(value, str)}
                 rows.append(_row(path, number, row, by_name, fps))
-    except (UnicodeDecodeError, csv.Error) as error:
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise SkyPartError(f"{path}: not a CSV file ({error}); save it as CSV in UTF-8") from error
     if not rows:
         raise SkyPartError(f"{path}: lists no position; give a CSV with columns time_s, latitude, longitude")

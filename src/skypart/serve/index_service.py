@@ -4,6 +4,7 @@ import io
 import threading
 from functools import partial
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,6 +12,7 @@ from numpy.typing import NDArray
 from skypart.errors import SkyPartError
 from skypart.images.decode import IMAGE_SUFFIXES, RgbImage, read_rgb
 from skypart.maps.footprint import Footprint
+from skypart.maps.sources import is_remote
 from skypart.model.picture import draw_graph, part_overlay
 from skypart.position.fix import Fix, Hints, Prior
 from skypart.position.labelled import NAMES, read_labelled
@@ -37,9 +39,9 @@ class IndexService:
             views=sum(entry.views for entry in index.manifest.maps),
             model=index.manifest.model["digest"],
             bounds=IndexBounds(south=box.south, west=box.west, north=box.north, east=box.east),
-            attribution=", ".join(Path(path).name for entry in index.manifest.maps for path in entry.paths[:1]),
+            attribution=", ".join(_file_name(path) for entry in index.manifest.maps for path in entry.paths[:1]),
             calibrated=self.locator.calibrated,
-            fingerprints=[entry.fingerprint for entry in index.manifest.maps],
+            fingerprints=[e.fingerprint for e in index.manifest.maps if e.name in index.sources],
         )
         if gsd:
             info["gsd_m"] = min(gsd)
@@ -64,9 +66,11 @@ class IndexService:
             picture = self.locator.index.view(footprint, size)
         if picture is not None:
             return picture
-        missing = self.locator.index.why_missing()
-        if missing:
-            raise SkyPartError(missing[0])
+        missing = self.locator.index.missing
+        if missing:  # why_missing() would tell where they lie, perhaps with a key
+            raise SkyPartError(
+                f"the map {missing[0]} cannot be read by the server; see what it said when it was started"
+            )
         raise SkyPartError("the map shows nothing there; ask for a place inside it")
 
     def tile(self, z: int, x: int, y: int) -> NDArray[np.uint8] | None:
@@ -107,3 +111,8 @@ def _version(photo: Path) -> str:
     except OSError as error:
         raise SkyPartError(f"{photo}: cannot be read ({error.strerror}); check the folder of examples") from error
     return f"{photo.resolve()} {status.st_size} {status.st_mtime_ns}"
+
+
+def _file_name(path: str) -> str:
+    """The name of a map's file; of an address without its query, which may hold a key."""
+    return Path(urlsplit(path).path if is_remote(path) else path).name

@@ -27,7 +27,7 @@ class IndexInfo(TypedDict):
     name: of the index. maps: names of the maps in it. views: their number. model: hash of the model that embedded
     them. bounds: of all maps together. attribution: plain text shown on the map. calibrated: whether confidence and
     radius were fitted on labelled photos. gsd_m: metres of ground a pixel of the finest map, where known.
-    fingerprints: texts that change when the pixels of a map do, so that no old tile is shown.
+    fingerprints: texts that change when the pixels of a map do, or a map is missing, so that no old tile is shown.
     """
 
     name: str

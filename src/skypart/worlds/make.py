@@ -1,6 +1,7 @@
 """Make a benchmark-shaped data set from worlds: plan the locations, draw them in workers, write maps and poses."""
 
 import csv
+import hashlib
 import io
 import json
 import math
@@ -25,6 +26,8 @@ from skypart.worlds.rasters import find_sources
 from skypart.worlds.request import Request
 from skypart.worlds.sites import RASTER_CONTRAST, find_sites, site_seed
 
+SKETCH_BYTES = 65536
+
 _count: "Synchronized[int] | None" = None
 """In a worker: pictures done by all workers."""
 
@@ -37,7 +40,7 @@ def make_world(out: Path, request: Request, workers: int = 1) -> None:
     layout = layout_named(request.like)
     complete = _look_into(out, request)
     jobs = plan_jobs(out, request, layout)
-    if complete and all((out / path).is_file() for path in _expected(jobs, layout)):
+    if complete and all((out / path).is_file() for path in (*_expected(jobs, layout), *_lists(layout))):
         return
     write_text(out / "world.json", _describe(request, complete=False))
     rows: list[dict[str, str]] = []
@@ -183,7 +186,7 @@ def _share_rasters(request: Request, layout: Layout, spacing: float) -> list[tup
     room = []
     for source in sources:
         framing = fit(layout.framing, source.extent_m, layout.highest)
-        if min(source.extent_m) < framing.tile * 1.12 + spacing:
+        if max(source.extent_m) < framing.tile * 1.12 + spacing:
             room.append(1)
         else:
             seed = site_seed(request.seed, source.name)
@@ -213,6 +216,7 @@ def _describe(request: Request, complete: bool) -> str:
         "made_by": f"skypart {__version__}",
         "request": asdict(request),
         "framing": framing,
+        "rasters": _sketches(request),
         "complete": complete,
     }
     return json.dumps(content, indent=1, default=list) + "\n"
@@ -225,15 +229,39 @@ def _look_into(out: Path, request: Request) -> bool:
         if out.exists() and (not out.is_dir() or any(out.iterdir())):
             raise SkyPartError(f"{out}: is not empty and holds no world.json; choose a new folder")
         return False
-    mine = json.loads(_describe(request, complete=False))["request"]
+    mine = json.loads(_describe(request, complete=False))
     try:
         content = json.loads(note.read_text(encoding="utf-8"))
         theirs, complete = content["request"], content["complete"]
+        drawn_from = content.get("rasters", mine["rasters"])  # older ones did not tell
     except (ValueError, KeyError) as error:
         raise SkyPartError(f"{note}: cannot be read ({error}); choose another folder") from error
-    if mine != theirs:
+    if mine["request"] != theirs:
         raise SkyPartError(f"{out}: holds a world made with other options (see world.json); choose another folder")
+    if mine["rasters"] != drawn_from:
+        raise SkyPartError(f"{out}: holds a world made when the rasters were others; choose another folder")
     return bool(complete)
+
+
+def _sketches(request: Request) -> dict[str, str]:
+    """Path -> what tells a raster from the one that stood there before: its size and a hash of some of its bytes."""
+    if "procedural" in request.sources:
+        return {}
+    found = [source for path in request.sources for source in find_sources(Path(path), request.seed)]
+    files = {file for source in found if _wanted(source.name, request) for file in (*source.files, source.surface)}
+    return {str(file): _sketch(file) for file in sorted(file for file in files if file is not None)}
+
+
+def _sketch(file: Path) -> str:
+    try:
+        size, digest = file.stat().st_size, hashlib.blake2b(digest_size=8)
+        with file.open("rb") as content:
+            for start in (0, size // 2, max(size - SKETCH_BYTES, 0)):
+                content.seek(start)
+                digest.update(content.read(SKETCH_BYTES))
+    except OSError as error:
+        raise SkyPartError(f"{file}: cannot be read ({error.strerror or error}); check the path") from error
+    return f"{size} {digest.hexdigest()}"
 
 
 def _expected(jobs: list[Job], layout: Layout) -> Iterator[str]:
@@ -245,6 +273,16 @@ def _expected(jobs: list[Job], layout: Layout) -> Iterator[str]:
             views = job.settings.views
             for shot in layout.shots(site.name, site.role, views, layout.framing, np.random.default_rng(0)):
                 yield from shot.paths
+
+
+def _lists(layout: Layout) -> tuple[str, ...]:
+    """Paths of what stands beside the pictures, relative to the data set."""
+    beside = {
+        "sues200": ["train_ids.txt"],
+        "free": ["positions.csv"],
+        "denseuav": [f"Dense_GPS_{part}.txt" for part in ("train", "test", "ALL")],
+    }
+    return ("poses.csv", *beside.get(layout.name, ()))
 
 
 def _write_poses(path: Path, rows: list[dict[str, str]]) -> None:

@@ -53,6 +53,7 @@ def _lidar_source(meta_path: Path) -> RasterSource:
     try:
         gsd = float(meta["gsd_m"])
         extent = (float(meta["width"]) * gsd, float(meta["height"]) * gsd)
+        _ = float(meta["zmin_m"]), float(meta["step_m"])
     except (KeyError, TypeError, ValueError) as error:
         raise SkyPartError(
             f"{meta_path}: {error} is missing or not a number; see docs/worlds.md for the fields"
@@ -136,7 +137,7 @@ def _load_indexed(source: RasterSource) -> World:
     holes = np.any([picture.max(axis=2) == 0 for picture in pictures], axis=0)
     valid: NDArray[np.bool_] | None = ~holes if holes.mean() > 0.002 else None
     if "epsg" in meta:
-        epsg, origin = int(meta["epsg"]), (float(meta["x_ul"]), float(meta["y_ul"]))
+        epsg, origin = int(float(meta["epsg"])), (float(meta["x_ul"]), float(meta["y_ul"]))
     else:
         epsg, origin = _utm_corner(float(meta["lon_nw"]), float(meta["lat_nw"]))
     dates = [ground_from_raster(picture, None, valid, gsd) for picture in pictures]

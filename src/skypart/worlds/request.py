@@ -1,7 +1,8 @@
 """What a data set is made from: the options of `skypart world make` in one record."""
 
+import math
 import os
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 
 from skypart.errors import SkyPartError
 from skypart.worlds.look import Strengths
@@ -47,8 +48,14 @@ class Request:
         unknown = [style for style in self.styles if style not in STYLES]
         if unknown:
             raise SkyPartError(f"unknown style {unknown[0]!r}; choose from {', '.join(STYLES)}")
-        if self.seed < 0:
-            raise SkyPartError("--seed must not be negative")
+        for name, value in (
+            ("seed", self.seed),
+            ("drone-per-altitude", self.views),
+            ("spacing", self.spacing),
+            *(("strength", each) for each in asdict(self.strengths).values()),
+        ):
+            if not 0 <= value < math.inf:
+                raise SkyPartError(f"--{name} {value} must be a number that is not negative")
 
 
 PRESETS: dict[str, dict[str, float]] = {
@@ -70,6 +77,10 @@ def build_request(
     """A Request from the command line's options; those that are None take the preset's or the default value."""
     if preset not in PRESETS:
         raise SkyPartError(f"unknown preset {preset!r}; the only one is tiny")
+    if styles and sources and "procedural" not in sources:
+        raise SkyPartError("--styles are of procedural worlds; leave it out with --from a raster")
+    if options.get("views") is not None and options.get("like") == "denseuav":
+        raise SkyPartError("--drone-per-altitude: DenseUAV has one picture a height; leave it out")
     chosen: dict[str, object] = dict(PRESETS[preset])
     chosen |= {name: value for name, value in options.items() if value is not None}
     for name, value in (("styles", styles), ("skip", skip), ("only", only)):

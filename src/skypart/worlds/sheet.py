@@ -7,7 +7,7 @@ import numpy as np
 from PIL import Image
 
 from skypart.errors import SkyPartError
-from skypart.images.decode import RgbImage, read_rgb
+from skypart.images.decode import RgbImage, is_image, read_rgb
 from skypart.images.picture_file import save_picture
 
 PATTERNS = (
@@ -25,10 +25,9 @@ def write_sheet(root: Path, out: Path, rows: int = 8, start: int = 0, columns: i
         folder = root / listing
         names = sorted(each.name for each in folder.iterdir() if each.is_dir()) if folder.is_dir() else []
         for name in names[start : start + rows]:
-            tiles = sorted(root.glob(satellites.format(name)))[:1]
-            views = sorted(root.glob(drones.format(name)))
+            tiles, views = (_pictures(root, each.format(name)) for each in (satellites, drones))
             chosen = [views[i] for i in np.linspace(0, len(views) - 1, min(columns, len(views))).astype(int)]
-            lines.append([_cell(path, size) for path in tiles + chosen])
+            lines.append([_cell(path, size) for path in tiles[:1] + chosen])
         if lines:
             break
     if not lines:
@@ -37,6 +36,11 @@ def write_sheet(root: Path, out: Path, rows: int = 8, start: int = 0, columns: i
     blank = np.full((size, size, 3), 255, dtype=np.uint8)
     sheet = np.vstack([np.hstack(line + [blank] * (width - len(line))) for line in lines])
     save_picture(Image.fromarray(sheet), out)
+
+
+def _pictures(root: Path, pattern: str) -> list[Path]:
+    """The images of a pattern, sorted."""
+    return sorted(path for path in root.glob(pattern) if is_image(path.name))
 
 
 def _cell(path: Path, size: int) -> RgbImage:

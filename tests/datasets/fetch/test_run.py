@@ -188,3 +188,12 @@ def test_mistakes_get_one_sentence(
         main()
     shown = capsys.readouterr().out
     assert all(name in shown for name in SETS) and "CC-BY 4.0" in shown
+
+
+def test_what_a_call_broken_off_at_its_end_left_is_taken_away(lidar: DataSet, tmp_path: Path) -> None:
+    left = tmp_path / f".{lidar.folder}.part"
+    for folder in (tmp_path / lidar.folder, left):
+        folder.mkdir()
+    (left / "large.bin").write_bytes(b"x")
+    fetch_set(lidar, tmp_path, {}, lambda _: None)
+    assert not left.exists() and (tmp_path / lidar.folder).is_dir()

@@ -145,5 +145,34 @@ def test_a_folder_begun_with_other_drawing_is_not_gone_on_with(photos: Path, tmp
 @pytest.mark.parametrize("name", ["sheet", "sheet.xyz"])
 def test_a_sheet_without_a_picture_s_suffix_is_refused_before_any_work(photos: Path, tmp_path: Path, name: str) -> None:
     result = CliRunner().invoke(app, ["weather", str(photos / "two.png"), "-o", str(tmp_path / name)])
-    assert isinstance(result.exception, SkyPartError) and "use .png or .jpg" in str(result.exception)
+    assert isinstance(result.exception, SkyPartError) and "end the name in .png or .jpg" in str(result.exception)
     assert not list(tmp_path.glob("sheet*"))
+
+
+def test_pictures_of_unknown_origin_are_not_taken_for_weather(photos: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    out.mkdir()
+    clean = (photos / "two.png").read_bytes()
+    (out / "two.png").write_bytes(clean)
+    with pytest.raises(SkyPartError, match=r"two\.png: is there, and no weather\.json tells how it was made"):
+        corrupt_folder(photos, out, "dark")
+    assert (out / "two.png").read_bytes() == clean and not (out / RECORD).exists()
+
+
+def test_a_damaged_exif_is_left_behind(tmp_path: Path) -> None:
+    root = tmp_path / "photos"
+    root.mkdir()
+    Image.fromarray(picture()).save(root / "a.png", exif=b"no TIFF at all")
+    (root / "._a.png").write_bytes(b"what a Mac keeps beside it")
+    assert corrupt_folder(root, tmp_path / "out", "fog").written == 1
+    assert read_rgb(tmp_path / "out" / "a.png").shape == picture().shape
+
+
+@pytest.mark.parametrize(
+    "extra", [["out"], ["--condition", "fog"], ["--severity", "1"], ["--profile", "weatherprompt"]]
+)
+def test_what_is_for_folders_is_refused_for_a_photo(photos: Path, tmp_path: Path, extra: list[str]) -> None:
+    result = CliRunner().invoke(app, ["weather", str(photos / "two.png"), *extra, "-o", str(tmp_path / "s.png")])
+    assert isinstance(result.exception, SkyPartError) and "are for folders of photos" in str(result.exception)
+    result = CliRunner().invoke(app, ["weather", str(photos), str(tmp_path / "o"), "--condition", "fog", "-o", "s.png"])
+    assert isinstance(result.exception, SkyPartError) and "no sheet" in str(result.exception)

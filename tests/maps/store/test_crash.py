@@ -9,12 +9,13 @@ import traceback
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from skypart.errors import SkyPartError
-from skypart.maps.store import EmbeddedStore, segment
+from skypart.maps.store import EmbeddedStore, embedded, segment
 from tests.maps.store.builders import batch, plain_search, rows_of, unit
 
 QUERIES = unit(3, 99)
@@ -313,3 +314,23 @@ def test_everything_is_flushed_before_the_manifest_names_it(tmp_path: Path, monk
         *("flush npy", "rename npy", "flush npy", "rename npy"),
         *("flush", "flush json", "rename json", "flush"),  # the folder, the manifest, the folder
     ]
+
+
+def test_broken_off_after_the_rename_the_new_state_holds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = EmbeddedStore(tmp_path)
+    store.add(batch(5, 0))
+    write = embedded.write_manifest
+
+    def interrupted(*arguments: Any) -> None:
+        write(*arguments)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(embedded, "write_manifest", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            store.add(batch(9, 1))
+    assert store.stats().views == 14
+    store.close()
+    again = EmbeddedStore(tmp_path)
+    again.verify()
+    assert again.stats().views == 14

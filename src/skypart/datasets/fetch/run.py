@@ -42,6 +42,7 @@ def fetch_set(
     """
     target, work = out / dataset.folder, out / f".{dataset.folder}.part"
     if target.is_dir():
+        shutil.rmtree(work, ignore_errors=True)  # of a call that was broken off at its very end
         tell(f"{target}: already there; {compare(target, expected)}")
         return target
     tell(f"{dataset.name}: {dataset.what}\nlicence: {dataset.licence}. {dataset.terms}")
@@ -72,7 +73,7 @@ def _make_part(part: Part, title: str, work: Path, made: Path, hosts: Hosts, pat
     """Get what a part needs and make its maps."""
     snapshot = part.snapshot
     sources = work / snapshot.repository.replace("/", "-")
-    listing = list_files(snapshot, sources.with_suffix(".json"), hosts, patience)
+    listing = list_files(snapshot, work / f"{sources.name}-{snapshot.commit}.json", hosts, patience)
 
     def get(path: str) -> Path:
         if path not in listing:

@@ -2,6 +2,7 @@
 
 import json
 import os
+from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,7 +12,7 @@ from PIL import Image
 
 from skypart.atomic import atomic_path, write_text
 from skypart.errors import SkyPartError
-from skypart.images.decode import IMAGE_SUFFIXES, open_image, to_rgb
+from skypart.images.decode import IMAGE_SUFFIXES, images_below, open_image, to_rgb
 from skypart.images.weather.apply import corrupt
 from skypart.images.weather.names import RENDERING, check_condition, check_profile
 from skypart.images.weather.severity import severity_steps
@@ -83,7 +84,7 @@ def corrupt_folder(
     root, out = Path(source), Path(target)
     photos = _photos(root, out)
     made = {"condition": condition, "profile": profile, "seed": seed, "severity": severity, "rendering": RENDERING}
-    _keep_record(out / RECORD, made)
+    _keep_record(out / RECORD, made, [out / photo.relative_to(root) for photo in photos])
     todo = [photo for photo in photos if not (out / photo.relative_to(root)).exists()]
     with closing(track(todo, f"Weather: {condition}")) as photos_left:
         for photo in photos_left:
@@ -101,15 +102,19 @@ def _photos(root: Path, out: Path) -> list[Path]:
         raise SkyPartError(f"{out}: lies within {root}, whose photos it would mix with; choose a folder beside it")
     if out.exists() and not out.is_dir():
         raise SkyPartError(f"{out}: is a file where a folder is wanted; choose another place")
-    photos = sorted(p for p in root.rglob("*") if p.suffix.lower() in IMAGE_SUFFIXES and p.is_file())
+    photos = images_below(root)
     if not photos:
         raise SkyPartError(f"{root}: holds no images ({', '.join(sorted(IMAGE_SUFFIXES))}); check the path")
     return photos
 
 
-def _keep_record(path: Path, wanted: dict[str, Any]) -> None:
-    """Write the record of a new folder; refuse to mix two kinds of weather in one."""
+def _keep_record(path: Path, wanted: dict[str, Any], targets: Sequence[Path]) -> None:
+    """Write the record of a new folder; refuse to mix two kinds of weather in one, or pictures of which nothing is
+    known with weather."""
     if not path.exists():
+        known = next((target for target in targets if target.exists()), None)
+        if known is not None:
+            raise SkyPartError(f"{known}: is there, and no {path.name} tells how it was made; choose another folder")
         write_text(path, json.dumps(wanted, indent=2) + "\n")
         return
     try:
@@ -127,16 +132,26 @@ def _corrupt_file(
 ) -> None:
     """Corrupt one file; its EXIF and colour profile go along, turned upright."""
     with open_image(photo) as opened:
-        exif, colours = opened.getexif(), opened.info.get("icc_profile")
         pixels = to_rgb(opened, str(photo))
+        exif, colours = _kept_exif(opened), opened.info.get("icc_profile")
         colour_mode = opened.mode
-    for tag in _STRUCTURE:
-        exif.pop(tag, None)
     options = dict(_OPTIONS.get(target.suffix.lower(), {}))
-    if len(exif):
+    if exif is not None:
         options["exif"] = exif
     # A profile of grey or CMYK values does not describe the RGB pixels written here.
     if colours and colour_mode in ("RGB", "RGBA", "P"):
         options["icc_profile"] = colours
     with atomic_path(target) as temporary:
         Image.fromarray(corrupt(pixels, condition, profile, seed, key, severity)).save(temporary, **options)
+
+
+def _kept_exif(image: Image.Image) -> Image.Exif | None:
+    """The EXIF of an image but for what describes its pixels; None where there is none, or it is damaged."""
+    try:
+        exif = image.getexif()
+        for tag in _STRUCTURE:
+            exif.pop(tag, None)
+        exif.tobytes()
+    except Exception:  # whatever Pillow meets in a damaged header, the pixels are good
+        return None
+    return exif if len(exif) else None

@@ -13,7 +13,6 @@ from skypart.images.picture_file import check_suffix, save_picture
 from skypart.images.weather.apply import corrupt
 from skypart.images.weather.names import CONDITIONS, LABELS, PROFILES
 
-_AREA, _CUBIC = Image.Resampling.BOX, Image.Resampling.BICUBIC
 _COLUMNS = 5
 _GAP = 14
 _MARGIN = 28

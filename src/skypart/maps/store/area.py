@@ -1,14 +1,12 @@
 """Which places lie in a box or a circle."""
 
-from functools import cache
-
 import numpy as np
 from numpy.typing import NDArray
-from pyproj import Geod
 
 from skypart.errors import SkyPartError
 from skypart.evaluation.distance import haversine
 from skypart.maps.footprint import Bounds
+from skypart.maps.local_frame import GEOD
 from skypart.maps.store.interface import Circle, Within
 
 _SPHERE_ERROR = 0.01
@@ -59,7 +57,7 @@ def _in_circle(circle: Circle, latitude: Degrees, longitude: Degrees) -> NDArray
     edge = near[np.abs(rough - circle.radius_m) <= circle.radius_m * _SPHERE_ERROR + _ROUNDING_M]
     if len(edge):
         count = len(edge)
-        _, _, metres = _ellipsoid().inv(
+        _, _, metres = GEOD.inv(
             np.full(count, circle.longitude), np.full(count, circle.latitude), longitude[edge], latitude[edge]
         )
         mask[edge] = np.asarray(metres) <= circle.radius_m
@@ -75,8 +73,3 @@ def _in_frame(circle: Circle, latitude: Degrees, longitude: Degrees) -> NDArray[
         width = np.degrees(np.arcsin(reach)) * (1 + _SPHERE_ERROR)
         near = near[np.mod(longitude[near] - circle.longitude + width, 360) <= 2 * width]
     return near
-
-
-@cache
-def _ellipsoid() -> Geod:
-    return Geod(ellps="WGS84")

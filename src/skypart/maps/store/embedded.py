@@ -76,9 +76,9 @@ class EmbeddedStore:
                 yield
                 if self._staged != self._manifest:
                     write_manifest(self.folder, self._staged)
-                    self._manifest = self._staged
             finally:
                 self._staged = None
+                self._manifest = read_manifest(self.folder)  # broken off even here, what the disk says holds
                 clear_strays(self.folder, self._manifest)
 
     def search(
