@@ -38,7 +38,7 @@ new_pictures 4 -3 16 10
 
 # READOUT=cls trains CLS-only the same way, for benchmarks/default_model.py --cls; its stages lie in a folder of their own.
 READOUT="${READOUT:-full}"
-before=
+before= earlier=
 export OMP_NUM_THREADS=1
 for stage in first fine last alike cities clear sharp keen; do
     recipe="recipes/default-model-$stage.toml"
@@ -50,14 +50,21 @@ for stage in first fine last alike cities clear sharp keen; do
         set -- "$@" head.readout="$READOUT" run.out="$run" ${before:+"backbone.start=$before"}
     fi
     "$TORCHRUN" --nproc-per-node 2 -m skypart.cli train "$recipe" "$@"
+    earlier="$before"
     before="$run/model.safetensors"
 done
 name=default
 [ "$READOUT" = full ] || name="$READOUT"
-"$PYTHON" - "$before" "$OUT/$name.safetensors" <<'END'
+# What ships is the mean of the last two stages' weights, 0.3 and 0.7.
+"$PYTHON" - "$earlier" "$before" "$OUT/$name.safetensors" <<'END'
 import sys
 import skypart
 from skypart.model.embedder import trimmed
-skypart.save(trimmed(skypart.load(sys.argv[1], size=224)), sys.argv[2], dtype="float16")
+earlier, last = (trimmed(skypart.load(path, size=224)) for path in sys.argv[1:3])
+weights = last.model.state_dict()
+for key, value in earlier.model.state_dict().items():
+    if value.is_floating_point():
+        weights[key].lerp_(value, 0.3)  # in the model itself
+skypart.save(last, sys.argv[3], dtype="float16")
 END
 echo "wrote $OUT/$name.safetensors"

@@ -31,13 +31,13 @@ def test_each_stage_starts_from_the_one_before_on_pictures_that_were_made(readou
     commands = [shlex.split(line) for line in done.stdout.splitlines()]
     made = {words[2] for words in commands if words[:2] == ["world", "make"]}
     trainings = [words[words.index("train") + 1 :] for words in commands if "train" in words]
-    runs, before = set(), ""
+    runs, before, earlier = set(), "", ""
     for recipe_file, *overrides in trainings:
         recipe = load_recipe(tmp_path / recipe_file, overrides)
         assert recipe.backbone.start == before, recipe_file
         assert {recipe.data.root, *recipe.data.also} <= made, recipe_file
         assert recipe.head.readout == readout
-        before = f"{recipe.run.out}/model.safetensors"
+        earlier, before = before, f"{recipe.run.out}/model.safetensors"
         runs.add(recipe.run.out)
     assert len(runs) == len(trainings) == len(list((ROOT / "recipes").glob("default-model*.toml")))
-    assert ["-", before, f"runs/default-model/{'default' if readout == 'full' else readout}.safetensors"] in commands
+    assert ["-", earlier, before, f"runs/default-model/{'default' if readout == 'full' else readout}.safetensors"] in commands

@@ -292,9 +292,9 @@ def test_a_strip_has_room_along_its_length(tmp_path: Path) -> None:
 def test_a_code_written_as_a_fraction_and_missing_heights(tmp_path: Path) -> None:
     _indexed(tmp_path / "a", 1)
     text = (tmp_path / "a" / "index.csv").read_text()
-    (tmp_path / "a" / "index.csv").write_text(text.replace("32632", "32632.0"))
-    assert "32632.0" in (tmp_path / "a" / "index.csv").read_text()
-    assert find_sources(tmp_path / "a")[0].load().epsg == 32632
+    (tmp_path / "a" / "index.csv").write_text(text.replace("26911", "26911.0"))
+    assert "26911.0" in (tmp_path / "a" / "index.csv").read_text()
+    assert find_sources(tmp_path / "a")[0].load().epsg == 26911
     (tmp_path / "b").mkdir()
     _lidar(tmp_path / "b", "site")
     meta = next((tmp_path / "b").glob("*meta.json"))
