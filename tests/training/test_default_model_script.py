@@ -40,4 +40,5 @@ def test_each_stage_starts_from_the_one_before_on_pictures_that_were_made(readou
         earlier, before = before, f"{recipe.run.out}/model.safetensors"
         runs.add(recipe.run.out)
     assert len(runs) == len(trainings) == len(list((ROOT / "recipes").glob("default-model*.toml")))
-    assert ["-", earlier, before, f"runs/default-model/{'default' if readout == 'full' else readout}.safetensors"] in commands
+    name = "default" if readout == "full" else readout
+    assert ["-", earlier, before, f"runs/default-model/{name}.safetensors"] in commands

@@ -16,6 +16,7 @@ import pytest
 
 from skypart.errors import SkyPartError
 from skypart.maps.store import EmbeddedStore, embedded, segment
+from skypart.maps.store import manifest as store_manifest
 from tests.maps.store.builders import batch, plain_search, rows_of, unit
 
 QUERIES = unit(3, 99)
@@ -319,7 +320,7 @@ def test_everything_is_flushed_before_the_manifest_names_it(tmp_path: Path, monk
 def test_broken_off_after_the_rename_the_new_state_holds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     store = EmbeddedStore(tmp_path)
     store.add(batch(5, 0))
-    write = embedded.write_manifest
+    write = store_manifest.write_manifest
 
     def interrupted(*arguments: Any) -> None:
         write(*arguments)
