@@ -95,7 +95,7 @@ def test_parts_draws_a_picture(run: Run, model: Path, tmp_path: Path) -> None:
         assert drawn.size == (1272, 570)
         assert len(drawn.getcolors(10**6) or []) > 1000
     code, _, err = run("parts", photo, "-o", tmp_path / "parts.xyz", "--model", model)
-    assert code == 2 and "use .png" in err
+    assert code == 2 and "end the name in .png" in err
 
 
 def test_info_in_words_and_json(run: Run, model: Path) -> None:
