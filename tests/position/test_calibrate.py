@@ -62,6 +62,13 @@ def labelled_photos(folder: Path, inside: int, outside: int) -> Path:
     return folder
 
 
+def located_before(monkeypatch: pytest.MonkeyPatch, some: list[Outcome]) -> None:
+    """Let a calibration begin with these outcomes instead of photos."""
+    monkeypatch.setattr("skypart.position.calibrate.locate_labelled", lambda *_: some)
+    monkeypatch.setattr("skypart.position.calibrate.read_labelled", lambda _: [])
+    monkeypatch.setattr("skypart.position.calibrate.ENOUGH", 0)
+
+
 @pytest.fixture(scope="module")
 def town(tmp_path_factory: pytest.TempPathFactory) -> MapIndex:
     folder = tmp_path_factory.mktemp("town")
@@ -117,9 +124,7 @@ def test_photos_too_unsure_for_a_radius_store_nothing(
     before = Manifest.read(town.folder)
     some = outcomes(1, 400)
     few = [o for o in some if o.error_m < 50][:12] + [o for o in some if o.error_m > 50][:18]
-    monkeypatch.setattr("skypart.position.calibrate.locate_labelled", lambda *_: few)
-    monkeypatch.setattr("skypart.position.calibrate.read_labelled", lambda _: [])
-    monkeypatch.setattr("skypart.position.calibrate.ENOUGH", 0)
+    located_before(monkeypatch, few)
     with pytest.raises(SkyPartError, match="of 30 photos too few are located surely enough"):
         run_calibration(Locator(town, ColourEmbedder()), tmp_path, [], tmp_path / "c.png")
     assert Manifest.read(town.folder) == before
@@ -224,9 +229,7 @@ def test_a_calibration_that_cannot_be_checked_is_stored_and_says_so(
     before = Manifest.read(town.folder)
     some = outcomes(1, 400)
     few = [o for o in some if o.error_m < 20][:60] + [o for o in some if o.error_m > 50][:1]
-    monkeypatch.setattr("skypart.position.calibrate.locate_labelled", lambda *_: few)
-    monkeypatch.setattr("skypart.position.calibrate.read_labelled", lambda _: [])
-    monkeypatch.setattr("skypart.position.calibrate.ENOUGH", 0)
+    located_before(monkeypatch, few)
     text = run_calibration(Locator(town, ColourEmbedder()), tmp_path, [], tmp_path / "c.png")
     assert "nothing can be said of how well it holds" in text
     assert json.loads((tmp_path / "c.json").read_text())["quality"] is None

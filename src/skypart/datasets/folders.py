@@ -12,6 +12,7 @@ from pathlib import Path
 from skypart.datasets.records import Dataset, Position, Record, TestSplit, View
 from skypart.datasets.scan import folders_in, images_in
 from skypart.errors import SkyPartError
+from skypart.images.decode import is_hidden
 
 KIND = "folders"
 POSITIONS = "positions.csv"
@@ -96,15 +97,10 @@ def _records(folder: Path, view: View) -> list[Record]:
     """Location = name of the sub-folder (images at any depth below it), or the stem of a loose file."""
     records = [Record(path, view, path.stem) for path in images_in(folder)]
     for location in folders_in(folder):
-        below = sorted(sub for sub in location.rglob("*") if sub.is_dir() and not _hidden(sub, location))
+        below = sorted(sub for sub in location.rglob("*") if sub.is_dir() and not is_hidden(sub, location))
         inner = [location, *below]
         records += [Record(path, view, location.name) for sub in inner for path in images_in(sub)]
     return records
-
-
-def _hidden(folder: Path, above: Path) -> bool:
-    """Whether the folder, or one between it and `above`, is one that file managers do not show."""
-    return any(part[0] == "." for part in folder.relative_to(above).parts)
 
 
 def _place(record: Record, places: dict[str, Place], root: Path) -> Record:

@@ -185,7 +185,12 @@ def is_image(name: str) -> bool:
 def images_below(folder: Path) -> list[Path]:
     """All image files below `folder`, sorted; hidden files and those in hidden folders are left out."""
     found = (path for path in folder.rglob("*") if is_image(path.name) and path.is_file())
-    return sorted(path for path in found if not any(part[0] == "." for part in path.relative_to(folder).parts))
+    return sorted(path for path in found if not is_hidden(path, folder))
+
+
+def is_hidden(path: Path, above: Path) -> bool:
+    """Whether a file or folder, or one between it and `above`, is one that file managers do not show."""
+    return any(part[0] == "." for part in path.relative_to(above).parts)
 
 
 def list_photos(sources: Sequence[Path]) -> list[Path]:

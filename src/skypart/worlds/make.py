@@ -38,11 +38,12 @@ def make_world(out: Path, request: Request, workers: int = 1) -> None:
     What is there already is not drawn again, so a stopped run goes on when it is started again.
     """
     layout = layout_named(request.like)
-    complete = _look_into(out, request)
+    rasters = _sketches(request)
+    complete = _look_into(out, request, rasters)
     jobs = plan_jobs(out, request, layout)
     if complete and all((out / path).is_file() for path in (*_expected(jobs, layout), *_lists(layout))):
         return
-    write_text(out / "world.json", _describe(request, complete=False))
+    write_text(out / "world.json", _describe(request, rasters, complete=False))
     rows: list[dict[str, str]] = []
     total = sum(len(job.sites) * job.shots_each for job in jobs)
     with progress_bar() as bar:
@@ -52,7 +53,7 @@ def make_world(out: Path, request: Request, workers: int = 1) -> None:
     rows.sort(key=lambda row: row["path"])
     _write_poses(out / "poses.csv", rows)
     _write_lists(out, request, layout, rows)
-    write_text(out / "world.json", _describe(request, complete=True))
+    write_text(out / "world.json", _describe(request, rasters, complete=True))
     for note in (out / ".work").glob("*.json"):
         note.unlink()
     if (out / ".work").is_dir():
@@ -209,36 +210,36 @@ def _wanted(name: str, request: Request) -> bool:
     return not name.startswith(request.skip or ("\0",)) and name.startswith(request.only or ("",))
 
 
-def _describe(request: Request, complete: bool) -> str:
+def _describe(request: Request, rasters: dict[str, str], complete: bool) -> str:
     """What world.json says: the request, the version, and how the views were framed."""
     framing = asdict(LAYOUTS[request.like].framing)
     content = {
         "made_by": f"skypart {__version__}",
         "request": asdict(request),
         "framing": framing,
-        "rasters": _sketches(request),
+        "rasters": rasters,
         "complete": complete,
     }
     return json.dumps(content, indent=1, default=list) + "\n"
 
 
-def _look_into(out: Path, request: Request) -> bool:
+def _look_into(out: Path, request: Request, rasters: dict[str, str]) -> bool:
     """Whether the folder holds this request's data set, finished; say so if it holds something else."""
     note = out / "world.json"
     if not note.is_file():
         if out.exists() and (not out.is_dir() or any(out.iterdir())):
             raise SkyPartError(f"{out}: is not empty and holds no world.json; choose a new folder")
         return False
-    mine = json.loads(_describe(request, complete=False))
+    mine = json.loads(_describe(request, rasters, complete=False))["request"]
     try:
         content = json.loads(note.read_text(encoding="utf-8"))
         theirs, complete = content["request"], content["complete"]
-        drawn_from = content.get("rasters", mine["rasters"])  # older ones did not tell
+        drawn_from = content.get("rasters", rasters)  # older ones did not tell
     except (ValueError, KeyError) as error:
         raise SkyPartError(f"{note}: cannot be read ({error}); choose another folder") from error
-    if mine["request"] != theirs:
+    if mine != theirs:
         raise SkyPartError(f"{out}: holds a world made with other options (see world.json); choose another folder")
-    if mine["rasters"] != drawn_from:
+    if rasters != drawn_from:
         raise SkyPartError(f"{out}: holds a world made when the rasters were others; choose another folder")
     return bool(complete)
 
