@@ -7,6 +7,7 @@ Prints D->S / S->D in per cent, as benchmarks/default_model.py measures them.
 
 import argparse
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
@@ -14,9 +15,17 @@ import numpy as np
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from benchmarks.default_model import both_ways, rows_of, views_of
 
-from skypart.model.embedder import load
+from skypart.model.embedder import Embedder, load
 
 BRANCHES = {name: name for name in ("embedding", "part", "cls", "graph")}
+
+
+def judged(embedder: Embedder, world: Path, wanted: Mapping[str, str]) -> dict[str, dict[str, float]]:
+    """R@1 of both directions by name, each of the embedding or the branch that `wanted` gives for it."""
+    files, drones = views_of(world)
+    tiles, views = (rows_of(embedder, wanted, each) for each in (files, [path for _, path in drones]))
+    labels, places = np.array([place for place, _ in drones]), np.array([path.parent.name for path in files])
+    return {name: both_ways(views[name], labels, tiles[name], places) for name in wanted}
 
 
 def main() -> None:
@@ -27,11 +36,7 @@ def main() -> None:
     arguments = parser.parse_args()
     embedder = load(arguments.model, size=arguments.size)
     for world in arguments.worlds:
-        files, drones = views_of(world)
-        tiles, views = (rows_of(embedder, BRANCHES, each) for each in (files, [path for _, path in drones]))
-        labels, places = np.array([place for place, _ in drones]), np.array([path.parent.name for path in files])
-        for name in BRANCHES:
-            found = both_ways(views[name], labels, tiles[name], places)
+        for name, found in judged(embedder, world, BRANCHES).items():
             print(f"{world.name} {embedder.size} px {name}: {found['D2S']:.1f} / {found['S2D']:.1f}")
 
 

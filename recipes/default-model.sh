@@ -21,8 +21,7 @@ mkdir -p "$OUT"
     --skip long_beach,eureka --spacing 90
 "$SKYPART" world make "$OUT/data/procedural" --locations 1200 --seed 1 --like free --image-size 256 --no-maps \
     --styles town,suburb,industry,campus,farmland --spacing 120
-# New pictures of the real places for the fifth stage, for the next two, and for the last, apart: places in cities, at
-# several dates, come more often. New procedural places for the last three.
+# New pictures of the real places, apart: places in cities, at several dates, come more often.
 new_pictures() { # SEED SUFFIX VIEWS-IN-CITIES VIEWS-AT-SITES
     "$SKYPART" world make "$OUT/data/cities$2" --from "$data/naip_california_cc_by" --locations 483 --seed "$1" --like free \
         --image-size 256 --no-maps --skip long_beach,eureka --drone-per-altitude "$3"
@@ -30,17 +29,22 @@ new_pictures() { # SEED SUFFIX VIEWS-IN-CITIES VIEWS-AT-SITES
         --from "$data/oam_drone_mosaics_cc_by" --locations "$sites" --seed "$1" --like free --image-size 256 --no-maps \
         --spacing 110 --drone-per-altitude "$4"
 }
-new_pictures 2 "" 10 6
-new_pictures 3 -2 10 6
-new_pictures 4 -3 16 10
-"$SKYPART" world make "$OUT/data/procedural-2" --locations 600 --seed 3 --like free --image-size 256 --no-maps \
-    --styles town,suburb,industry,campus,farmland --spacing 120
 
-# READOUT=cls trains CLS-only the same way, for benchmarks/default_model.py --cls; its stages lie in a folder of their own.
+# READOUT=cls trains CLS-only the same way: the embedding is the CLS branch, no loss touches parts. Its stages lie in a folder
+# of their own. STAGES="first fine" ends after these.
 READOUT="${READOUT:-full}"
+STAGES="${STAGES:-first fine last alike cities clear sharp keen}"
 before= earlier=
-export OMP_NUM_THREADS=1
-for stage in first fine last alike cities clear sharp keen; do
+for stage in $STAGES; do
+    case "$stage" in
+    cities) new_pictures 2 "" 10 6 ;;
+    clear)
+        new_pictures 3 -2 10 6
+        "$SKYPART" world make "$OUT/data/procedural-2" --locations 600 --seed 3 --like free --image-size 256 --no-maps \
+            --styles town,suburb,industry,campus,farmland --spacing 120
+        ;;
+    keen) new_pictures 4 -3 16 10 ;;
+    esac
     recipe="recipes/default-model-$stage.toml"
     [ "$stage" != first ] || recipe=recipes/default-model.toml
     set -- backbone.name="$backbone" run.device=cpu
@@ -48,11 +52,13 @@ for stage in first fine last alike cities clear sharp keen; do
     if [ "$READOUT" != full ]; then
         run="$OUT/$READOUT/$stage"
         set -- "$@" head.readout="$READOUT" run.out="$run" ${before:+"backbone.start=$before"}
+        [ "$READOUT" != cls ] || set -- "$@" loss.part=false loss.alt=false
     fi
-    "$TORCHRUN" --nproc-per-node 2 -m skypart.cli train "$recipe" "$@"
+    OMP_NUM_THREADS=1 "$TORCHRUN" --nproc-per-node 2 -m skypart.cli train "$recipe" "$@"
     earlier="$before"
     before="$run/model.safetensors"
 done
+[ "$stage" = keen ] || exit 0
 name=default
 [ "$READOUT" = full ] || name="$READOUT"
 # What ships is the mean of the last two stages' weights, 0.3 and 0.7.

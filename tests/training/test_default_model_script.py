@@ -12,33 +12,53 @@ from skypart.training.recipe import load_recipe
 ROOT = Path(__file__).resolve().parents[2]
 
 
-@pytest.mark.parametrize("readout", ["full", "cls"])
-def test_each_stage_starts_from_the_one_before_on_pictures_that_were_made(readout: str, tmp_path: Path) -> None:
+def commands_of(tmp_path: Path, **settings: str) -> list[list[str]]:
+    """The commands that the script calls, each a list of words."""
     (tmp_path / "recipes").symlink_to(ROOT / "recipes")
     backbone = tmp_path / "shared" / "weights" / "dinov2_vits14_descendant.safetensors"
     for folder in (backbone.parent, tmp_path / "shared" / "data"):
         folder.mkdir(parents=True)
     backbone.touch()
-    tools = {"SKYPART": "echo", "TORCHRUN": "echo", "PYTHON": "echo", "SHARED": "shared", "READOUT": readout}
+    tools = {"SKYPART": "echo", "TORCHRUN": "echo", "PYTHON": "echo", "SHARED": "shared"}
     done = subprocess.run(
         ["sh", "recipes/default-model.sh"],
         cwd=tmp_path,
-        env=os.environ | tools,
+        env=os.environ | tools | settings,
         capture_output=True,
         text=True,
         check=True,
     )
-    commands = [shlex.split(line) for line in done.stdout.splitlines()]
-    made = {words[2] for words in commands if words[:2] == ["world", "make"]}
-    trainings = [words[words.index("train") + 1 :] for words in commands if "train" in words]
-    runs, before, earlier = set(), "", ""
-    for recipe_file, *overrides in trainings:
+    return [shlex.split(line) for line in done.stdout.splitlines()]
+
+
+@pytest.mark.parametrize("readout", ["full", "cls"])
+def test_each_stage_starts_from_the_one_before_on_pictures_that_were_made(readout: str, tmp_path: Path) -> None:
+    commands = commands_of(tmp_path, READOUT=readout)
+    made: set[str] = set()
+    runs: list[str] = []
+    before = earlier = ""
+    for words in commands:
+        if words[:2] == ["world", "make"]:
+            made.add(words[2])
+        if "train" not in words:
+            continue
+        recipe_file, *overrides = words[words.index("train") + 1 :]
         recipe = load_recipe(tmp_path / recipe_file, overrides)
         assert recipe.backbone.start == before, recipe_file
         assert {recipe.data.root, *recipe.data.also} <= made, recipe_file
         assert recipe.head.readout == readout
+        assert recipe.loss.part == recipe.loss.alt == (readout == "full")
         earlier, before = before, f"{recipe.run.out}/model.safetensors"
-        runs.add(recipe.run.out)
-    assert len(runs) == len(trainings) == len(list((ROOT / "recipes").glob("default-model*.toml")))
+        runs.append(recipe.run.out)
+    assert len(set(runs)) == len(runs) == len(list((ROOT / "recipes").glob("default-model*.toml")))
     name = "default" if readout == "full" else readout
     assert ["-", earlier, before, f"runs/default-model/{name}.safetensors"] in commands
+
+
+def test_some_stages_alone_draw_no_more_than_they_need_and_make_no_mean(tmp_path: Path) -> None:
+    commands = commands_of(tmp_path, READOUT="cls", STAGES="first fine")
+    recipes = [words[words.index("train") + 1] for words in commands if "train" in words]
+    assert recipes == ["recipes/default-model.toml", "recipes/default-model-fine.toml"]
+    made = [words[2] for words in commands if words[:2] == ["world", "make"]]
+    assert made == ["runs/default-model/data/real", "runs/default-model/data/procedural"]
+    assert not any(words[0] == "-" for words in commands)
