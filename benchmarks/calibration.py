@@ -131,7 +131,8 @@ def main() -> None:
         f"| best guess within {RIGHT_M:.0f} m, before any threshold | {100 * float(np.mean(right)):.1f} % |",
         f"| with a fix | {100 * found.accepted:.1f} % |",
         f"| truth inside the 95 % radius | {100 * found.covered:.1f} % |",
-        f"| fixes wrong by more than {RIGHT_M:.0f} m | {100 * found.wrong:.1f} % |",
+        f"| of all fixes, those of photos from outside included, wrong by more than {RIGHT_M:.0f} m | "
+        f"{100 * found.wrong:.1f} % |",
         f"| false accepts of photos from outside | {100 * found.false_accepts:.1f} % |",
         f"| median 95 % radius | {found.median_radius_m:.0f} m |",
         f"| expected calibration error | {100 * found.calibration_error:.1f} % |",

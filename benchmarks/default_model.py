@@ -35,6 +35,7 @@ from skypart.maps.sources import open_maps
 from skypart.maps.views import is_empty, plan_views, read_view
 from skypart.model import SkyPart
 from skypart.model.embedder import Embedder, load
+from skypart.model.shipped import sha256_of
 from skypart.position.labelled import read_labelled
 from skypart.progress import console, track
 from skypart.training.checkpoint import code_version
@@ -48,7 +49,6 @@ FULL = "SkyPart"
 BRANCH = "its CLS branch alone, taught by an InfoNCE of its own in the same run"
 MADE = "made by"
 WEATHERS = {"paper": "weather", "weatherprompt": "harder weather"}  # profile -> what its figures are called
-EARLIER = "an earlier version (the untrained readouts, 2026-11-16)"
 UNTRAINED = {"untrained, mean patch of block 8": (8, "patches"), "untrained, CLS of block 10": (10, "cls")}
 
 
@@ -63,8 +63,9 @@ def models(arguments: argparse.Namespace) -> dict[str, tuple[Embed, str]]:
         other = load(file, size=arguments.size)
         of_row = hashlib.sha256(f"{name} {other.digest}".encode()).hexdigest()  # figures are kept by name, too
         found[name] = (partial(rows_of, other, {name: "embedding"}), of_row)
-    plain = SkyPart.from_backbone(str(arguments.shared / "weights" / "dinov2_vits14_descendant.safetensors")).eval()
-    found["untrained"] = (lambda pictures: plain_readouts(plain, pictures, full), "descendant")
+    backbone = arguments.shared / "weights" / "dinov2_vits14_descendant.safetensors"
+    plain = SkyPart.from_backbone(str(backbone)).eval()
+    found["untrained"] = (lambda pictures: plain_readouts(plain, pictures, full), sha256_of(backbone))
     return found
 
 
@@ -194,32 +195,42 @@ def frames(embed: Embed, shared: Path, size: int) -> dict[str, dict[str, float]]
     return found
 
 
+def pictures_of(world: Path) -> str:
+    """A short hash of a world's pictures, by name and size: figures of other pictures are other figures."""
+    files = sorted(path for path in world.rglob("*") if path.suffix in (".jpg", ".png"))
+    lines = [f"{path.relative_to(world)} {path.stat().st_size}\n" for path in files]
+    return hashlib.sha256("".join(lines).encode()).hexdigest()[:12]
+
+
 def measure(arguments: argparse.Namespace) -> tuple[dict[str, Any], list[str]]:
     """All figures, by readout, then by set, and the code that gave them. What was measured before with the same model
     is kept beside the worlds."""
     sets = worlds(arguments)
+    drawn = {world: pictures_of(path) for world, path in sets.items()}
     made: set[str] = set()
     figures: dict[str, Any] = {}
     for model, (embed, digest) in models(arguments).items():
         kept = arguments.work / f"figures-{arguments.size}-{digest[:12]}.json"
         known: dict[str, dict[str, Any]] = json.loads(kept.read_text()) if kept.is_file() else {}
-        jobs: dict[str, Callable[[], dict[str, Any]]] = {
-            "dates": partial(dates, embed, arguments.shared),
-            "nust": partial(frames, embed, arguments.shared, arguments.size),
+        jobs: dict[str, tuple[str, Callable[[], dict[str, Any]]]] = {
+            "dates": ("dates", partial(dates, embed, arguments.shared)),
+            "nust": ("nust", partial(frames, embed, arguments.shared, arguments.size)),
         }
         for world, path in sets.items():
-            jobs[world] = partial(retrieval, embed, path, arguments.size)
+            jobs[world] = (f"{world}, pictures {drawn[world]}", partial(retrieval, embed, path, arguments.size))
             for profile, job in WEATHERS.items():
                 if (world, profile) == ("real", "paper") or (model == FULL and world in ("real", "procedural")):
-                    jobs[f"{world}, {job}"] = partial(retrieval, embed, path, arguments.size, CONDITIONS, profile)
-        for job, run in jobs.items():
-            label = f"{job}, drawing {RENDERING}, area" if job.endswith(tuple(WEATHERS.values())) else job
+                    jobs[f"{world}, {job}"] = (
+                        f"{world}, {job}, drawing {RENDERING}, area, pictures {drawn[world]}",
+                        partial(retrieval, embed, path, arguments.size, CONDITIONS, profile),
+                    )
+        for job, (label, run) in jobs.items():
             if label not in known:
                 console.print(f"{model}: {job}")
                 known[label] = run()
                 known.setdefault(MADE, {})[label] = f"{code_version()} of {datetime.date.today().isoformat()}"
                 write_text(kept, json.dumps(known, indent=1))
-            made.add(known.get(MADE, {}).get(label, EARLIER))
+            made.add(known[MADE][label])
             for name, found in known[label].items():
                 figures.setdefault(name, {})[job] = found
     return figures, sorted(made)
@@ -234,9 +245,7 @@ def tables(figures: dict[str, Any], size: int, made: Sequence[str]) -> str:
     """The figures as Markdown."""
     real = [name for name in figures[FULL] if list(figures[FULL][name]) == ["normal"]]
     lines = [
-        "| R@1, % | "
-        + " | ".join(f"{name}, D→S / S→D" for name in real)
-        + " | real, mean of the ten `paper` weathers, "
+        f"| R@1, % | {' | '.join(f'{name}, D→S / S→D' for name in real)} | real, mean of the ten `paper` weathers, "
         "D→S / S→D | city, date against date | NUST frames within 50 m (median error) |",
         "|---|" + "---|" * (len(real) + 3),
     ]

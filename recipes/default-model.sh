@@ -31,11 +31,17 @@ new_pictures() { # SEED SUFFIX VIEWS-IN-CITIES VIEWS-AT-SITES
 }
 
 # READOUT=cls trains CLS-only the same way: the embedding is the CLS branch, no loss touches parts. Its stages lie in a folder
-# of their own. STAGES="first fine" ends after these.
+# of their own. STAGES="first fine" runs these alone; the mean comes after `keen`.
 READOUT="${READOUT:-full}"
-STAGES="${STAGES:-first fine last alike cities clear sharp keen}"
-before= earlier=
-for stage in $STAGES; do
+all="first fine last alike cities clear sharp keen"
+STAGES="${STAGES:-$all}"
+before= now=
+for stage in $all; do
+    before="$now"
+    run="$OUT/$stage"
+    [ "$READOUT" = full ] || run="$OUT/$READOUT/$stage"
+    now="$run/model.safetensors"
+    case " $STAGES " in *" $stage "*) ;; *) continue ;; esac
     case "$stage" in
     cities) new_pictures 2 "" 10 6 ;;
     clear)
@@ -48,29 +54,15 @@ for stage in $STAGES; do
     recipe="recipes/default-model-$stage.toml"
     [ "$stage" != first ] || recipe=recipes/default-model.toml
     set -- backbone.name="$backbone" run.device=cpu
-    run="$OUT/$stage"
     if [ "$READOUT" != full ]; then
-        run="$OUT/$READOUT/$stage"
         set -- "$@" head.readout="$READOUT" run.out="$run" ${before:+"backbone.start=$before"}
         [ "$READOUT" != cls ] || set -- "$@" loss.part=false loss.alt=false
     fi
     OMP_NUM_THREADS=1 "$TORCHRUN" --nproc-per-node 2 -m skypart.cli train "$recipe" "$@"
-    earlier="$before"
-    before="$run/model.safetensors"
 done
-[ "$stage" = keen ] || exit 0
+case " $STAGES " in *" keen "*) ;; *) exit 0 ;; esac
 name=default
 [ "$READOUT" = full ] || name="$READOUT"
 # What ships is the mean of the last two stages' weights, 0.3 and 0.7.
-"$PYTHON" - "$earlier" "$before" "$OUT/$name.safetensors" <<'END'
-import sys
-import skypart
-from skypart.model.embedder import trimmed
-earlier, last = (trimmed(skypart.load(path, size=224)) for path in sys.argv[1:3])
-weights = last.model.state_dict()
-for key, value in earlier.model.state_dict().items():
-    if value.is_floating_point():
-        weights[key].lerp_(value, 0.3)  # in the model itself
-skypart.save(last, sys.argv[3], dtype="float16")
-END
-echo "wrote $OUT/$name.safetensors"
+"$PYTHON" -m skypart.model.mean "$before" "$now" --share 0.3 -o "$OUT/$name.safetensors" \
+    --about recipes/default-model.json

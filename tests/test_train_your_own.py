@@ -102,7 +102,7 @@ def test_the_page_and_the_command_line_agree() -> None:
         assert (ROOT / "docs" / link).is_file(), link
     for recipe in re.findall(r"recipes/[\w.-]+\.toml", PAGE):
         assert (ROOT / recipe).is_file(), recipe
-    said = {"doctor", "data check", "data split-sues", "train", "evaluate", "info", "index", "locate"}
+    said = {"doctor", "data check", "data split-sues", "train", "evaluate", "info", "models", "index", "locate"}
     assert said == {" ".join(c[1:3]) if c[1] == "data" else c[1] for c in COMMANDS}
 
 
@@ -157,5 +157,4 @@ def check_what_was_made(folder: Path) -> None:
         json.loads((folder / "town.skyindex" / "index.json").read_text())["model"]["digest"]
         == skypart.load(half).digest
     )
-    started = skypart.load(runs / "from-default" / "best.safetensors").model.provenance["backbone"]
-    assert started == "default"
+    assert skypart.load(runs / "from-default" / "best.safetensors").model.provenance["start"] == "default"

@@ -15,8 +15,9 @@ from skypart.cli import main
 from skypart.errors import SkyPartError
 from skypart.images.preprocess import Preprocessing
 from skypart.model import SkyPart, catalogue, save_model, shipped
-from skypart.model.sources import BACKBONES
+from skypart.model.sources import BACKBONES, resolve
 from tests.model.builders import TINY_VIT, scrambled_vit
+from tests.model.test_storage import altered
 
 
 @pytest.fixture
@@ -139,7 +140,8 @@ def test_weights_folders_are_listed_with_what_they_hold(
     assert known["folder"].kind == "model"
     assert known[str(later / "mine.safetensors")].kind == "model", "hidden by the earlier folder: by its path"
     assert known["bare"].kind == "backbone" and known["bare"].state == "here"
-    assert known["broken"].state == "damaged"
+    assert known["broken"].state == "cannot be used"
+    assert "broken.safetensors: not a readable safetensors file" in known["broken"].about
     assert not {"notes", "empty", "gone"} & set(known)
     for name in ("older", "dinov2_vits14"):
         assert (known[name].kind, known[name].state) == ("backbone", "here")
@@ -147,6 +149,42 @@ def test_weights_folders_are_listed_with_what_they_hold(
     assert known["dino_vits16"].file == str(weights / "dino_vits16.safetensors")
     for name in ("mine", "folder"):
         assert skypart.load(name).dim == tiny_model.config.embedding_dim, "every listed name can be loaded"
+
+
+def test_a_model_that_cannot_be_used_says_why_and_hides_no_other(
+    weights: Path, tiny_model: SkyPart, tmp_path: Path
+) -> None:
+    for name, changes in {"good": {}, "newer": {"format_version": "99"}, "odd": {"provenance": "null"}}.items():
+        save_model(tiny_model, weights / "good.safetensors")
+        altered(weights / "good.safetensors", weights / f"{name}.safetensors", **changes)
+    known = by_name(catalogue.list_models(tmp_path / "no hub"))
+    assert {name: (known[name].kind, known[name].state) for name in ("good", "newer", "odd")} == {
+        "good": ("model", "here"),
+        "newer": ("model", "cannot be used"),
+        "odd": ("model", "cannot be used"),
+    }
+    assert "upgrade skypart" in known["newer"].about and "again" not in known["newer"].about
+    assert "header is damaged (provenance is None)" in known["odd"].about
+
+
+def test_a_name_in_the_list_is_what_load_takes(
+    weights: Path, tiny_model: SkyPart, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    later = tmp_path / "later"
+    monkeypatch.setenv("SKYPART_WEIGHTS", f"{weights}:{later}:{weights}")
+    for file in ("mine.safetensors", "mine/model.safetensors", "default.safetensors"):
+        save_model(tiny_model, weights / file)
+    (weights / "bare").mkdir()
+    save_model(tiny_model, later / "bare.safetensors")
+    entries = [entry for entry in catalogue.list_models(tmp_path / "no hub") if entry.place == "weights folder"]
+    assert {entry.name: entry.file for entry in entries} == {
+        "mine": str(weights / "mine.safetensors"),
+        str(weights / "mine"): str(weights / "mine" / "model.safetensors"),
+        str(weights / "default.safetensors"): str(weights / "default.safetensors"),
+        str(later / "bare.safetensors"): str(later / "bare.safetensors"),
+    }
+    assert len(entries) == 4
+    assert all(str(resolve(entry.name).file) == entry.file for entry in entries)
 
 
 def test_the_hub_cache_is_listed(weights: Path, tiny_model: SkyPart, tmp_path: Path) -> None:

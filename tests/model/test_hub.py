@@ -30,7 +30,8 @@ def same(one: SkyPart, other: SkyPart) -> bool:
 def check_card(card: str) -> None:
     for text in (
         "library_name: skypart",
-        "license: apache-2.0",
+        "license: other",
+        "inherit the terms of their backbone",
         "pipeline_tag: image-feature-extraction",
         "- geo-localization",
         "**Input:** 56 x 56 RGB, area resize",
@@ -52,6 +53,20 @@ def test_round_trip_through_a_folder(described: SkyPart, tmp_path: Path) -> None
     assert same(again, described)
     assert again.provenance == described.provenance
     assert same(skypart.load(tmp_path / "model").model, described)
+
+
+def test_the_card_names_licence_and_stages_where_they_are_known(described: SkyPart, tmp_path: Path) -> None:
+    chain = {
+        "licence": "cc-by-nc-4.0",
+        "licence_chain": "CC-BY-NC 4.0, as its backbone.",
+        "before": ["two epochs", "one"],
+    }
+    described.provenance |= chain
+    described.save_pretrained(tmp_path)
+    card = (tmp_path / "README.md").read_text()
+    assert "license: cc-by-nc-4.0" in card and "CC-BY-NC 4.0, as its backbone." in card
+    assert "- before that: two epochs\n- before that: one\n" in card
+    assert "Not stated" not in card
 
 
 def test_from_the_hub(described: SkyPart, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -72,7 +72,13 @@ def test_repositories_with_only_a_bin_file(hub: FakeHub) -> None:
     assert resolve("someone/model").config is None
 
 
-@pytest.mark.parametrize("error", [LocalEntryNotFoundError("offline"), OfflineModeIsEnabled("offline"), OSError("net")])
+class ReadError(Exception):
+    """Stands for what the libraries below the hub's raise: no OSError, no error of the hub."""
+
+
+@pytest.mark.parametrize(
+    "error", [LocalEntryNotFoundError("offline"), OfflineModeIsEnabled("offline"), OSError("net"), ReadError("broken")]
+)
 def test_without_a_network_one_sentence_names_the_cure(
     error: Exception, hub: FakeHub, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -87,6 +93,12 @@ def test_without_a_network_one_sentence_names_the_cure(
     assert "connect to the network once, or download the file elsewhere and pass its path" in text
     assert "skypart/weights" in text
     assert "\n" not in text
+
+
+def test_a_broken_config_from_the_hub_is_named(hub: FakeHub) -> None:
+    (hub.folder / "config.json").write_text("{")
+    with pytest.raises(SkyPartError, match=r"config.json: not readable as JSON .*download it again"):
+        resolve("someone/model")
 
 
 def test_names_the_hub_cannot_have(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -124,6 +136,20 @@ def test_weights_folders_are_searched_in_order(tmp_path: Path, monkeypatch: pyte
     (first / "dinov2_vits14").mkdir()
     save_file(state, first / "dinov2_vits14" / "model.safetensors")
     assert resolve("dinov2_vits14").file == first / "dinov2_vits14" / "model.safetensors"
+
+
+def test_a_file_comes_before_a_folder_of_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SKYPART_WEIGHTS", str(tmp_path))
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "model.safetensors").touch()
+    assert resolve("mine").file == tmp_path / "mine" / "model.safetensors"
+    (tmp_path / "mine.safetensors").touch()
+    assert resolve("mine").file == tmp_path / "mine.safetensors"
+
+
+def test_an_empty_cache_variable_counts_as_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", "")
+    assert weights_folders()[-1] == Path.home() / ".cache" / "skypart" / "weights"
 
 
 def test_what_is_not_on_the_hub_says_where_to_get_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -27,11 +27,11 @@ def saved(tiny_model: SkyPart, tmp_path: Path) -> Path:
     return tmp_path / "model.safetensors"
 
 
-def altered(source: Path, target: Path, **changes: str) -> Path:
-    """A copy of a model file with other header fields."""
+def altered(source: Path, target: Path, **changes: str | None) -> Path:
+    """A copy of a model file with other header fields; None takes one away."""
     with safe_open(source, "pt") as file:
         metadata = dict(file.metadata()) | changes
-    save_file(load_file(source), target, metadata=metadata)
+    save_file(load_file(source), target, metadata={key: text for key, text in metadata.items() if text is not None})
     return target
 
 
@@ -87,6 +87,45 @@ def test_newer_files_are_refused(saved: Path, tmp_path: Path) -> None:
         load_model(altered(saved, tmp_path / "mamba.safetensors", backbone=backbone))
 
 
+def test_a_newer_format_is_told_before_its_sections_are_read(saved: Path, tmp_path: Path) -> None:
+    newer = altered(saved, tmp_path / "newer.safetensors", format_version=str(FORMAT_VERSION + 1), head="[]")
+    with pytest.raises(SkyPartError, match="upgrade skypart"):
+        read_metadata(newer)
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"preprocessing": "{}"}, "no 'size'"),
+        ({"preprocessing": '{"size": "large", "interpolation": "area"}'}, "size of preprocessing is 'large'"),
+        ({"provenance": "null"}, "provenance is None"),
+        ({"recipe": "3"}, "recipe is 3"),
+        ({"head": "[]"}, r"head is \[\]"),
+        ({"head": '{"altitude_bins": 3}'}, "altitude_bins of head is 3"),
+        ({"backbone": "{}"}, "no 'grid'"),
+        ({"backbone": '{"kind": "transformers"}'}, "no 'config'"),
+        ({"backbone": '{"kind": []}'}, "unhashable"),
+        ({"format_version": '"2"'}, "format_version is '2'"),
+        ({"format_version": "true"}, "format_version is True"),
+        ({"format_version": None}, "no 'format_version'"),
+        ({"skypart_version": None}, "no 'skypart_version'"),
+        ({"head": None}, "no 'head'"),
+        ({"recipe": "{"}, "Expecting"),
+    ],
+)
+def test_an_odd_header_is_one_sentence(saved: Path, tmp_path: Path, changes: dict[str, str | None], said: str) -> None:
+    odd = altered(saved, tmp_path / "odd.safetensors", **changes)
+    for read in (read_metadata, load_model):
+        with pytest.raises(SkyPartError, match=rf"odd.safetensors: the model's header is damaged \({said}.*again$"):
+            read(odd)
+
+
+def test_models_of_format_1_load(saved: Path, tmp_path: Path, tiny_model: SkyPart) -> None:
+    older = '{"size": 56, "interpolation": "area"}'
+    again = load_model(altered(saved, tmp_path / "older.safetensors", format_version="1", preprocessing=older))
+    assert again.preprocessing == tiny_model.preprocessing
+
+
 def test_a_bare_backbone_is_no_model(tmp_path: Path) -> None:
     save_file(scrambled_vit(TINY_VIT).state_dict(), tmp_path / "vit.safetensors")
     with pytest.raises(SkyPartError, match=r"vit.safetensors: holds weights but no SkyPart model.*`skypart new`"):
@@ -113,6 +152,12 @@ def test_unreadable_files(tmp_path: Path) -> None:
 def test_only_safetensors_are_written(tiny_model: SkyPart, tmp_path: Path) -> None:
     with pytest.raises(SkyPartError, match=r"must end in .safetensors"):
         save_model(tiny_model, tmp_path / "model.pth")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_other_kinds_of_numbers_are_refused(tiny_model: SkyPart, tmp_path: Path) -> None:
+    with pytest.raises(SkyPartError, match=r"model.safetensors: .* fp16; choose float32 or float16"):
+        save_model(tiny_model, tmp_path / "model.safetensors", dtype="fp16")  # type: ignore[arg-type]
     assert list(tmp_path.iterdir()) == []
 
 

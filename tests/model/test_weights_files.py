@@ -73,6 +73,17 @@ def test_random_damage_never_ends_in_another_error(tmp_path: Path) -> None:
             assert list(read_state(file)) != []
 
 
+def test_a_cut_file_of_the_older_torch_format(tmp_path: Path) -> None:
+    file = tmp_path / "cut.pth"
+    torch.save({"weight": torch.zeros(20)}, file, _use_new_zipfile_serialization=False)
+    whole = file.read_bytes()
+    assert list(read_state(file)) == ["weight"]
+    for length in range(0, len(whole), 3):
+        file.write_bytes(whole[:length])
+        with pytest.raises(SkyPartError, match=r"cut\.pth: (not a|holds pickled) .*"):
+            read_state(file)
+
+
 def test_files_without_a_state_dict(tmp_path: Path) -> None:
     for name, content in {"tensor.pth": torch.zeros(3), "counts.pth": {"epoch": 3}}.items():
         torch.save(content, tmp_path / name)

@@ -12,13 +12,14 @@ from skypart.training.recipe import load_recipe
 ROOT = Path(__file__).resolve().parents[2]
 
 
-def commands_of(tmp_path: Path, **settings: str) -> list[list[str]]:
-    """The commands that the script calls, each a list of words."""
+def commands_of(tmp_path: Path, shared: bool = True, **settings: str) -> list[list[str]]:
+    """The commands that the script calls, each a list of words. shared: whether the developers' copies are there."""
     (tmp_path / "recipes").symlink_to(ROOT / "recipes")
     backbone = tmp_path / "shared" / "weights" / "dinov2_vits14_descendant.safetensors"
-    for folder in (backbone.parent, tmp_path / "shared" / "data"):
-        folder.mkdir(parents=True)
-    backbone.touch()
+    if shared:
+        for folder in (backbone.parent, tmp_path / "shared" / "data"):
+            folder.mkdir(parents=True)
+        backbone.touch()
     tools = {"SKYPART": "echo", "TORCHRUN": "echo", "PYTHON": "echo", "SHARED": "shared"}
     done = subprocess.run(
         ["sh", "recipes/default-model.sh"],
@@ -52,7 +53,8 @@ def test_each_stage_starts_from_the_one_before_on_pictures_that_were_made(readou
         runs.append(recipe.run.out)
     assert len(set(runs)) == len(runs) == len(list((ROOT / "recipes").glob("default-model*.toml")))
     name = "default" if readout == "full" else readout
-    assert ["-", earlier, before, f"runs/default-model/{name}.safetensors"] in commands
+    mean = f"-m skypart.model.mean {earlier} {before} --share 0.3 -o runs/default-model/{name}.safetensors"
+    assert [*mean.split(), "--about", "recipes/default-model.json"] in commands
 
 
 def test_some_stages_alone_draw_no_more_than_they_need_and_make_no_mean(tmp_path: Path) -> None:
@@ -61,4 +63,23 @@ def test_some_stages_alone_draw_no_more_than_they_need_and_make_no_mean(tmp_path
     assert recipes == ["recipes/default-model.toml", "recipes/default-model-fine.toml"]
     made = [words[2] for words in commands if words[:2] == ["world", "make"]]
     assert made == ["runs/default-model/data/real", "runs/default-model/data/procedural"]
-    assert not any(words[0] == "-" for words in commands)
+    assert not any("skypart.model.mean" in words for words in commands)
+
+
+def test_later_stages_alone_start_from_those_of_the_same_readout(tmp_path: Path) -> None:
+    commands = commands_of(tmp_path, READOUT="cls", STAGES="last keen")
+    trainings = [words[words.index("train") + 1 :] for words in commands if "train" in words]
+    starts = [load_recipe(tmp_path / file, overrides).backbone.start for file, *overrides in trainings]
+    assert starts == [f"runs/default-model/cls/{stage}/model.safetensors" for stage in ("fine", "sharp")]
+    assert any("skypart.model.mean" in words for words in commands)
+
+
+def test_without_the_developers_data_and_backbone_both_are_fetched(tmp_path: Path) -> None:
+    commands = commands_of(tmp_path, shared=False)
+    fetched = [words[2] for words in commands if words[:2] == ["data", "fetch"]]
+    assert fetched == ["naip-california", "kentucky", "oam-mosaics"]
+    assert ["new", "dinov2_vits14", "-o", "runs/default-model/untrained.safetensors"] in commands
+    sources = {word for words in commands if words[:2] == ["world", "make"] for word in words if "/public/" in word}
+    assert {Path(source).parent for source in sources} == {Path("runs/default-model/public")}
+    trainings = [words for words in commands if "train" in words]
+    assert trainings and all("backbone.name=dinov2_vits14" in words for words in trainings)

@@ -15,7 +15,15 @@ from safetensors import safe_open
 
 from skypart.errors import SkyPartError
 from skypart.model.shipped import pinned_sha256, sha256_of, shipped_model
-from skypart.model.sources import BACKBONES, SUFFIXES, Published, folder_file, named_file, weights_folders
+from skypart.model.sources import (
+    BACKBONES,
+    SUFFIXES,
+    Published,
+    folder_file,
+    named_file,
+    named_weights,
+    weights_folders,
+)
 from skypart.model.storage import read_header, read_metadata
 
 FOOTNOTE = (
@@ -68,7 +76,7 @@ def card_of(path: Path) -> dict[str, Any]:
 
 
 def default_entry() -> Entry:
-    """The model shipped with the package: absent, verified, not pinned, altered or damaged."""
+    """The model shipped with the package: absent, verified, not pinned, altered or of no use."""
     file = shipped_model()
     if not file.is_file():
         return Entry("default", "model", "shipped", "absent", "missing from the package; install skypart again")
@@ -86,9 +94,10 @@ def _entry(name: str, place: str, file: Path, state: str, digest: str | None = N
     about = "weights of a backbone"
     try:
         if file.suffix == ".safetensors" and read_header(file).get("format") == "skypart":
-            kind, about = "model", _summary(card_of(file))
-    except SkyPartError:
-        state, about = "damaged", "no readable safetensors header; download or save it again"
+            kind = "model"
+            about = _summary(card_of(file))
+    except SkyPartError as error:
+        state, about = "cannot be used", str(error)
     return Entry(name, kind, place, state, about, str(file), round(file.stat().st_size / 1e6, 1), digest)
 
 
@@ -99,9 +108,8 @@ def _summary(card: dict[str, Any]) -> str:
 
 
 def _folder_entries() -> Iterator[Entry]:
-    """Files and Hugging Face folders in the weights folders; those hidden by an earlier one go by their path."""
-    seen = {"default"}  # that name is the shipped model's
-    for folder in weights_folders():
+    """Files and Hugging Face folders in the weights folders; those whose name stands for another go by their path."""
+    for folder in dict.fromkeys(weights_folders()):
         for found in sorted(folder.iterdir()) if folder.is_dir() else []:
             file = folder_file(found) if found.is_dir() else found
             if file is None or not file.is_file() or file.suffix not in SUFFIXES or found.name.startswith("."):
@@ -109,8 +117,8 @@ def _folder_entries() -> Iterator[Entry]:
             name = found.name if found.is_dir() else found.stem
             if name in BACKBONES:
                 continue  # stands among the backbones
-            yield _entry(str(found) if name in seen else name, "weights folder", file, "here")
-            seen.add(name)
+            hidden = named_weights(name) != found or name == "default"  # that name is the shipped model's
+            yield _entry(str(found) if hidden else name, "weights folder", file, "here")
 
 
 def _hub_models(hub_cache: Path | None) -> list[Entry]:

@@ -15,7 +15,7 @@ _CARD = files("skypart.model").joinpath("model_card.md").read_text(encoding="utf
 class HubMixin(
     PyTorchModelHubMixin,
     library_name="skypart",
-    license="apache-2.0",
+    license="other",  # that of the weights, which inherit their backbone's and their data's terms
     pipeline_tag="image-feature-extraction",
     tags=["geo-localization", "drone", "satellite", "image-retrieval"],
     model_card_template=_CARD,
@@ -31,7 +31,10 @@ class HubMixin(
         """The model card, filled with this model's recipe and provenance."""
         from skypart.model.storage import card_fields
 
-        return super().generate_model_card(*args, **(card_fields(cast("SkyPart", self)) | kwargs))
+        model = cast("SkyPart", self)
+        card = super().generate_model_card(*args, **(card_fields(model) | kwargs))
+        card.data.license = model.provenance.get("licence", card.data.license)
+        return card
 
     def push_to_hub(self, repo_id: str, *, model_card_kwargs: dict[str, Any] | None = None, **kwargs: Any) -> str:
         """Upload the model and a card that names its place; see `ModelHubMixin.push_to_hub`."""

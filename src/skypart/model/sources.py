@@ -60,13 +60,22 @@ class WeightsSource:
 def weights_folders() -> list[Path]:
     """Folders searched for weights by name: those of SKYPART_WEIGHTS, then ~/.cache/skypart/weights."""
     listed = [Path(entry) for entry in os.environ.get("SKYPART_WEIGHTS", "").split(os.pathsep) if entry]
-    cache = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache"))
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     return [*listed, cache / "skypart" / "weights"]
 
 
 def named_file(folder: Path, name: str) -> Path | None:
     """The weights called `name` in a folder, whatever their ending; None where there are none."""
     return _first_file(folder / f"{name}{suffix}" for suffix in sorted(SUFFIXES))
+
+
+def named_weights(name: str) -> Path | None:
+    """The file or folder in the weights folders that `name` stands for, a file first; None where there is none."""
+    for folder in weights_folders():
+        found = named_file(folder, name) or (folder / name if (folder / name).is_dir() else None)
+        if found is not None:
+            return found
+    return None
 
 
 def folder_file(folder: Path) -> Path | None:
@@ -85,14 +94,9 @@ def resolve(name: str, revision: str | None = None) -> WeightsSource:
         return WeightsSource(path, None, str(path))
     if path.is_dir():
         return _from_folder(path, str(path))
-    for folder in weights_folders():
-        if "/" in name or not folder.is_dir():
-            continue
-        found = named_file(folder, name)
-        if found is not None:
-            return WeightsSource(found, None, str(found))
-        if (folder / name).is_dir():
-            return _from_folder(folder / name, str(folder / name))
+    found = None if "/" in name else named_weights(name)
+    if found is not None:
+        return _from_folder(found, str(found)) if found.is_dir() else WeightsSource(found, None, str(found))
     known = BACKBONES.get(name)
     if known is not None and known.repository is None:
         raise SkyPartError(
@@ -133,7 +137,7 @@ def _read_config(file: Path) -> dict[str, Any]:
 def _from_hub(repository: str, revision: str | None) -> WeightsSource:
     """Download (or find in the local hub cache) the weights of a hub repository."""
     from huggingface_hub import hf_hub_download
-    from huggingface_hub.errors import EntryNotFoundError, HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
+    from huggingface_hub.errors import EntryNotFoundError, HFValidationError, LocalEntryNotFoundError
 
     origin = f"{repository}@{revision}" if revision else repository
 
@@ -156,7 +160,9 @@ def _from_hub(repository: str, revision: str | None) -> WeightsSource:
         return WeightsSource(file, config, origin)
     except HFValidationError as error:
         raise SkyPartError(f"{repository!r} is neither a file here nor a hub name; check the spelling") from error
-    except (HfHubHTTPError, LocalEntryNotFoundError, OSError) as error:
+    except SkyPartError:
+        raise
+    except Exception as error:  # its downloads let errors of other libraries through
         raise SkyPartError(
             f"{origin} cannot be fetched from the Hugging Face hub ({type(error).__name__}); connect to the network "
             f"once, or download the file elsewhere and pass its path or put it into {weights_folders()[-1]}"

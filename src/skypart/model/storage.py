@@ -18,6 +18,18 @@ from skypart.model.skypart import HeadConfig, SkyPart
 from skypart.model.weights_files import load_strictly, read_state
 
 FORMAT_VERSION = 2
+SECTIONS: dict[str, dict[str, type]] = {
+    "head": {"altitude_bins": list},
+    "backbone": {},
+    "preprocessing": {"size": int, "interpolation": str},
+    "recipe": {},
+    "provenance": {},
+}
+"""The JSON sections of a header, and the settings that must stand in them."""
+BACKBONE_SETTINGS: dict[str, dict[str, type]] = {"vit": {"grid": list}, "transformers": {"config": dict}}
+"""The same for the backbone, by its kind."""
+CARD_TEXTS = ("training", "before", "results", "licence_chain")
+"""What of a provenance the card of a model shows as it is."""
 
 
 def save_model(model: SkyPart, path: str | Path, dtype: Literal["float32", "float16"] = "float32") -> None:
@@ -25,6 +37,8 @@ def save_model(model: SkyPart, path: str | Path, dtype: Literal["float32", "floa
     target = Path(path)
     if target.suffix != ".safetensors":
         raise SkyPartError(f"{target}: a model file must end in .safetensors; rename it")
+    if dtype not in ("float32", "float16"):
+        raise SkyPartError(f"{target}: no model is written in {dtype}; choose float32 or float16")
     narrow = torch.float16 if dtype == "float16" else torch.float32
     state = {
         key: (tensor.to(narrow) if tensor.is_floating_point() and tensor.ndim > 1 else tensor).cpu().contiguous()
@@ -66,17 +80,35 @@ def read_metadata(path: Path) -> dict[str, Any]:
             f"{path}: holds weights but no SkyPart model (a bare backbone, perhaps); "
             "make a model of it with `skypart new` or `skypart train`"
         )
-    parsed = ("format_version", "head", "backbone", "preprocessing", "recipe", "provenance")
     try:
-        found: dict[str, Any] = header | {key: json.loads(header[key]) for key in parsed}
+        version = _of_kind(int, json.loads(header["format_version"]), "format_version")
+        if version > FORMAT_VERSION:
+            raise SkyPartError(f"{path}: model format {version} is newer than {FORMAT_VERSION}; upgrade skypart")
+        found: dict[str, Any] = header | {"format_version": version, "skypart_version": header["skypart_version"]}
+        for section, settings in SECTIONS.items():
+            found[section] = _settings(json.loads(header[section]), section, settings)
+        _settings(found["backbone"], "backbone", BACKBONE_SETTINGS.get(found["backbone"].get("kind", "vit"), {}))
         found["head"]["altitude_bins"] = tuple(found["head"]["altitude_bins"])
-    except (KeyError, TypeError, json.JSONDecodeError) as error:
+    except KeyError as error:
+        raise SkyPartError(f"{path}: the model's header is damaged (no {error}); download or save it again") from error
+    except (TypeError, ValueError) as error:
         raise SkyPartError(f"{path}: the model's header is damaged ({error}); download or save it again") from error
-    if found["format_version"] > FORMAT_VERSION:
-        raise SkyPartError(
-            f"{path}: model format {found['format_version']} is newer than {FORMAT_VERSION}; upgrade skypart"
-        )
     return found
+
+
+def _settings(content: Any, section: str, wanted: dict[str, type]) -> Any:
+    """`content`, if it is a dict with the settings that are `wanted`; else a KeyError or TypeError."""
+    _of_kind(dict, content, section)
+    for name, kind in wanted.items():
+        _of_kind(kind, content[name], f"{name} of {section}")
+    return content
+
+
+def _of_kind(kind: type, value: Any, name: str) -> Any:
+    """`value`, if it is of just that kind (a bool is no int); else a TypeError."""
+    if type(value) is not kind:
+        raise TypeError(f"{name} is {value!r}")
+    return value
 
 
 def load_model(path: str | Path) -> SkyPart:
@@ -105,5 +137,5 @@ def card_fields(model: SkyPart) -> dict[str, Any]:
         "parameters": f"{sum(p.numel() for p in model.parameters()) / 1e6:.2f} M",
         "backbone": model.provenance.get("backbone", description["kind"]),
         "readout": model.config.readout,
-        **{key: model.provenance[key] for key in ("training", "results", "licence_chain") if key in model.provenance},
+        **{key: model.provenance[key] for key in CARD_TEXTS if key in model.provenance},
     }

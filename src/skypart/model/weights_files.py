@@ -2,6 +2,7 @@
 
 import argparse
 import pickle
+import struct
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -40,7 +41,7 @@ def read_state(path: Path) -> dict[str, Tensor]:
             f"{path}: holds pickled objects besides tensors and is not opened, since they could run code; "
             "save its state_dict alone, best as .safetensors"
         ) from error
-    except (RuntimeError, OSError, EOFError, ValueError, LookupError, TypeError, AttributeError) as error:
+    except (RuntimeError, OSError, EOFError, ValueError, LookupError, TypeError, AttributeError, struct.error) as error:
         raise SkyPartError(f"{path}: not a readable torch file ({_first_line(error)}); download it again") from error
     return _tensors(content, path)
 

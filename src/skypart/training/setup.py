@@ -57,6 +57,7 @@ class Run:
     step: TrainingStep
     preprocessing: Preprocessing
     facts: dict[str, Any]
+    start: dict[str, Any]  # provenance of the model it starts from; empty for a fresh head
 
     @property
     def steps_per_epoch(self) -> int:
@@ -90,9 +91,14 @@ class Run:
 
     def provenance(self, progress: dict[str, Any]) -> dict[str, Any]:
         """How the student came to be, for its model file."""
-        data = self.facts["data"]
+        data, backbone = self.facts["data"], self.recipe.backbone
+        before: dict[str, Any] = {}
+        if backbone.start:
+            trained = [self.start["training"]] if "training" in self.start else []
+            before = {"start": backbone.start, "before": [*trained, *self.start.get("before", [])]}
         return {
-            "backbone": self.recipe.backbone.start or self.recipe.backbone.name,
+            "backbone": self.start.get("backbone", backbone.start) if backbone.start else backbone.name,
+            **before,
             "training": f"{progress['step']} steps on {data['locations']} locations of {data['name']}",
             "training_only_parameters": parameters_by_module(self.loss),
             "date": datetime.date.today().isoformat(),
@@ -121,6 +127,7 @@ def prepare(recipe: Recipe, workers: Workers, records: Sequence[Record] | None =
         recipe.run.seed,
     )
     student = build_student(recipe)
+    start = student.provenance
     student.to(workers.device)
     if workers.leads and student.config != recipe.head:
         asked, has = asdict(recipe.head), asdict(student.config)
@@ -171,6 +178,7 @@ def prepare(recipe: Recipe, workers: Workers, records: Sequence[Record] | None =
         step=TrainingStep(student, loss, precision_of(recipe, workers.device)),
         preprocessing=preprocessing,
         facts=facts,
+        start=start,
     )
 
 

@@ -1,0 +1,55 @@
+"""The mean of two models' weights: where both come from one run, often better than either.
+
+python -m skypart.model.mean EARLIER LAST --share 0.3 -o OUT.safetensors
+"""
+
+import argparse
+import json
+from pathlib import Path
+
+import torch
+
+from skypart.errors import SkyPartError
+from skypart.model.embedder import load, save, trimmed
+from skypart.model.skypart import SkyPart
+
+
+def mean_model(earlier: str | Path, last: str | Path, share: float) -> SkyPart:
+    """`last` with its weights drawn towards those of `earlier`: share * earlier + (1 - share) * last; both trimmed."""
+    if not 0.0 <= share <= 1.0:
+        raise SkyPartError(f"a share of {share:g} must lie between 0 and 1")
+    one, two = (trimmed(load(path)).model for path in (earlier, last))
+    weights, others = two.state_dict(), one.state_dict()
+    odd = [key for key in {**weights, **others} if key not in others or key not in weights]
+    odd += [key for key in weights if key in others and weights[key].shape != others[key].shape]
+    if odd:
+        raise SkyPartError(f"{earlier} and {last}: models of different kinds have no mean (first: {odd[0]})")
+    with torch.no_grad():
+        for key, value in weights.items():
+            if value.is_floating_point():
+                value.lerp_(others[key], share)  # in the model itself
+    trained = two.provenance.get("training", "not recorded")
+    two.provenance["training"] = (
+        f"{trained}; then the mean of its weights ({1 - share:g}) and those of the model before ({share:g})"
+    )
+    return two
+
+
+def main() -> None:
+    """Write the mean in half precision."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("earlier")
+    parser.add_argument("last")
+    parser.add_argument("--share", type=float, default=0.5, help="of the earlier one")
+    parser.add_argument("--about", type=Path, help="JSON of what else the file is to say of its provenance")
+    parser.add_argument("-o", "--out", type=Path, required=True)
+    arguments = parser.parse_args()
+    model = mean_model(arguments.earlier, arguments.last, arguments.share)
+    if arguments.about is not None:
+        model.provenance |= json.loads(arguments.about.read_text(encoding="utf-8"))
+    save(model, arguments.out, dtype="float16")
+    print(f"wrote {arguments.out}")
+
+
+if __name__ == "__main__":
+    main()
