@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from skypart.atomic import atomic_path, check_place, write_text
+from skypart.atomic import atomic_path, check_place, clear_leftovers, write_text
 from skypart.errors import SkyPartError
 
 
@@ -104,3 +104,17 @@ def test_the_file_has_the_usual_mode_whatever_its_writer_gave_it(tmp_path: Path)
         temporary.write_text("x")
         temporary.chmod(0o600)
     assert private.stat().st_mode == plain.stat().st_mode
+
+
+def test_what_killed_writers_left_is_cleared(tmp_path: Path) -> None:
+    kept = [tmp_path / name for name in ("a.jpg", ".hidden.jpg", "deep/.tmp-12345678.jpg")]
+    (tmp_path / "deep").mkdir()
+    for file in kept:
+        file.touch()
+    for target in ("a.jpg", "deep/b.tar.gz", "LICENSE"):
+        with atomic_path(tmp_path / target) as temporary:
+            temporary.touch()
+        temporary.touch()  # as if the process had been killed before the rename
+        kept.append(tmp_path / target)
+    clear_leftovers(tmp_path)
+    assert {path for path in tmp_path.rglob("*") if path.is_file()} == set(kept)

@@ -37,6 +37,12 @@ def atomic_path(path: str | os.PathLike[str]) -> Iterator[Path]:
             temporary.unlink(missing_ok=True)
 
 
+def clear_leftovers(folder: Path) -> None:
+    """Remove what killed writers left below `folder`; for places where nobody else writes."""
+    for left in folder.rglob(".*.tmp-????????*"):
+        left.unlink(missing_ok=True)
+
+
 def check_place(path: str | os.PathLike[str]) -> None:
     """Refuse, before long work, a place where its result could not be written."""
     target = Path(path)

@@ -103,3 +103,8 @@ def test_a_file_in_place_of_the_cache(tmp_path: Path) -> None:
     (tmp_path / "cache").write_text("x")
     with pytest.raises(SkyPartError, match="--cache"):
         EmbeddingCache(tmp_path / "cache", "model", 5)
+
+
+def test_an_empty_cache_variable_counts_as_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", "")
+    assert cache_module.default_folder() == Path.home() / ".cache" / "skypart" / "embeddings"

@@ -3,6 +3,10 @@
 import csv
 import os
 import re
+import signal
+import subprocess
+import sys
+import time
 from pathlib import Path
 
 import numpy as np
@@ -215,6 +219,41 @@ def test_a_killed_process_is_told_instead_of_waited_for(tmp_path: Path, monkeypa
     monkeypatch.setattr(make, "_run_in_worker", _die)
     with pytest.raises(SkyPartError, match="want of memory"):
         make_world(tmp_path / "out", build_request(None, "tiny", seed=5, regions=2), workers=2)
+
+
+def test_sigterm_ends_as_ctrl_c_does(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    heard: list[int] = []
+
+    def mine(number: int, _: object) -> None:
+        heard.append(number)
+
+    def interrupted(*_: object) -> list[dict[str, str]]:
+        signal.raise_signal(signal.SIGTERM)
+        return []
+
+    monkeypatch.setattr(make, "run_job", interrupted)
+    before = signal.signal(signal.SIGTERM, mine)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            make_world(tmp_path / "out", build_request(None, "tiny", seed=5), workers=1)
+        assert heard == [] and signal.getsignal(signal.SIGTERM) is mine
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("to_all", [False, True])
+def test_sigterm_leaves_no_process_and_no_traceback(tmp_path: Path, to_all: bool) -> None:
+    out = tmp_path / "out"
+    command = [sys.executable, "-m", "skypart.cli", "world", "make", str(out), "--preset", "tiny", "--workers", "2"]
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, start_new_session=True)
+    while not list(out.glob(".work/*.json")):  # one worker draws, the other waits for work
+        assert process.poll() is None, process.stderr and process.stderr.read()
+        time.sleep(0.01)
+    (os.killpg if to_all else os.kill)(process.pid, signal.SIGTERM)
+    _, errors = process.communicate()  # ends when no worker holds the pipe any more
+    assert process.returncode == 130, errors
+    assert "Traceback" not in errors and "stopped; start the same command again" in errors
 
 
 def test_the_default_request_is_the_benchmarks_own() -> None:

@@ -26,7 +26,7 @@ _ENTRY = np.dtype([("key", f"V{KEY_BYTES}"), ("checksum", "<u4")])
 
 def default_folder() -> Path:
     """`~/.cache/skypart/embeddings`, or below XDG_CACHE_HOME."""
-    return Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "skypart" / "embeddings"
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "skypart" / "embeddings"
 
 
 def content_key(content: str, *settings: object) -> bytes:

@@ -8,7 +8,9 @@ import math
 import multiprocessing
 import os
 import signal
+import sys
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict
 from multiprocessing.sharedctypes import Synchronized
 from pathlib import Path
@@ -46,7 +48,7 @@ def make_world(out: Path, request: Request, workers: int = 1) -> None:
     write_text(out / "world.json", _describe(request, rasters, complete=False))
     rows: list[dict[str, str]] = []
     total = sum(len(job.sites) * job.shots_each for job in jobs)
-    with progress_bar() as bar:
+    with _interrupted_by_sigterm(), progress_bar() as bar:
         task = bar.add_task("drawing", total=total)
         for finished in _run(jobs, workers, lambda done: bar.update(task, completed=done)):
             rows += finished
@@ -58,6 +60,20 @@ def make_world(out: Path, request: Request, workers: int = 1) -> None:
         note.unlink()
     if (out / ".work").is_dir():
         (out / ".work").rmdir()
+
+
+@contextmanager
+def _interrupted_by_sigterm() -> Iterator[None]:
+    """SIGTERM ends the work as Ctrl-C does, so that no process is left behind."""
+    try:
+        before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    except ValueError:  # not in the main thread
+        yield
+        return
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def _run(jobs: list[Job], workers: int, report: Callable[[int], None]) -> Iterator[list[dict[str, str]]]:
@@ -97,9 +113,10 @@ def _run(jobs: list[Job], workers: int, report: Callable[[int], None]) -> Iterat
 
 
 def _start_worker(count: "Synchronized[int]") -> None:
-    """Leave Ctrl-C to the parent, and remember the counter of pictures."""
+    """Leave Ctrl-C to the parent, end on SIGTERM without a lock in hand, and remember the counter of pictures."""
     global _count
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit())
     _count = count
 
 

@@ -3,7 +3,7 @@
 import errno
 import hashlib
 import shutil
-import time
+import threading
 from collections import namedtuple
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from skypart.datasets.fetch.download import Remote, content_is, download, download_all, git_blob
-from skypart.datasets.fetch.web import Patience
+from skypart.datasets.fetch.web import PassingError, Patience, persist
 from skypart.errors import SkyPartError
 from tests.datasets.fetch.fake_github import HASTY, FakeGitHub, parts_left
 
@@ -107,19 +107,44 @@ def test_final_answers_are_not_repeated(code: int, github: FakeGitHub, tmp_path:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_passing_answers_are(github: FakeGitHub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+class Pauses(threading.Event):
+    """Takes note of the pauses and makes none."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.made: list[float | None] = []
+
+    def wait(self, timeout: float | None = None) -> bool:
+        self.made.append(timeout)
+        return self.is_set()
+
+
+def test_passing_answers_are(github: FakeGitHub, tmp_path: Path) -> None:
     remote = offer(github)
-    pauses: list[float] = []
-    monkeypatch.setattr(time, "sleep", pauses.append)
+    stop = Pauses()
     github.codes["file.bin"], github.headers = [503, 429], {"Retry-After": "7"}
-    download(remote, tmp_path / "file.bin", HASTY)
+    download(remote, tmp_path / "file.bin", HASTY, stop=stop)
     assert (tmp_path / "file.bin").read_bytes() == CONTENT
-    assert pauses == [7.0, 7.0]
+    assert stop.made == [7.0, 7.0]
     github.codes["file.bin"], github.headers = [500] * 9, {}
-    pauses.clear()
+    stop.made.clear()
     with pytest.raises(SkyPartError, match=r"cannot be reached \(500 .*start the same command again"):
-        download(remote, tmp_path / "again.bin", Patience(attempts=4, pause_s=0.5))
-    assert pauses == [0.5, 1.0, 2.0]
+        download(remote, tmp_path / "again.bin", Patience(attempts=4, pause_s=0.5), stop=stop)
+    assert stop.made == [0.5, 1.0, 2.0]
+
+
+def test_nothing_is_repeated_after_a_stop() -> None:
+    stop, tried = threading.Event(), []
+
+    def fail() -> None:
+        tried.append(1)
+        stop.set()
+        raise PassingError("broken")
+
+    for _ in range(2):
+        with pytest.raises(SkyPartError, match="stopped; start the same command again"):
+            persist(fail, "http://some.where", Patience(pause_s=30.0), stop=stop)
+    assert len(tried) == 1, "neither again, nor at all once it is set"
 
 
 def test_rations_are_told(github: FakeGitHub, tmp_path: Path) -> None:
@@ -173,6 +198,24 @@ def test_the_first_failure_stops_the_others(github: FakeGitHub, tmp_path: Path) 
     with pytest.raises(SkyPartError, match=r"000\.bin: the server answers 404"):
         download_all(wanted, "test", HASTY)
     assert len(github.requests) < len(wanted)
+
+
+def test_one_that_waits_hears_of_the_failure_of_another(github: FakeGitHub, tmp_path: Path) -> None:
+    wanted = {tmp_path / name: offer(github, CONTENT, name) for name in ("busy.bin", "gone.bin")}
+    del github.repositories["some/where@c"]["gone.bin"]
+    github.codes["busy.bin"], github.headers = [503] * 9, {"Retry-After": "5"}
+    with pytest.raises(SkyPartError, match=r"gone\.bin: the server answers 404"):
+        download_all(wanted, "test", HASTY)
+    assert sum(path.endswith("busy.bin") for path, _ in github.requests) < HASTY.attempts
+
+
+def test_an_empty_file(github: FakeGitHub, tmp_path: Path) -> None:
+    remote = offer(github, b"")
+    download(remote, tmp_path / "file.bin", HASTY)
+    assert (tmp_path / "file.bin").read_bytes() == b"" and not parts_left(tmp_path)
+    with pytest.raises(SkyPartError, match="another size or checksum"):
+        download(Remote(remote.url, 0, "0" * 40), tmp_path / "other.bin", HASTY)
+    assert not parts_left(tmp_path)
 
 
 def test_too_little_space(github: FakeGitHub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -197,3 +197,20 @@ def test_what_a_call_broken_off_at_its_end_left_is_taken_away(lidar: DataSet, tm
     (left / "large.bin").write_bytes(b"x")
     fetch_set(lidar, tmp_path, {"sha256": {}, "likeness": {}}, lambda _: None)
     assert not left.exists() and (tmp_path / lidar.folder).is_dir()
+
+
+def test_what_a_killed_call_was_writing_does_not_stay(github: FakeGitHub, tmp_path: Path) -> None:
+    tif = place(tmp_path / "tifs" / "bishop_2016_1.tif", 0)
+    github.repositories["trees/data@c3"] = {f"images/{tif.name}": tif.read_bytes()}
+    places = DataSet("p", "p", "w", "l", "t", "c", 1, (Places(Snapshot("trees/data", "c3", "images"), 1),))
+    expected = reference(places, github, tmp_path / "first")
+    images = tmp_path / "out" / ".p.part" / "made" / "images"
+    images.mkdir(parents=True)
+    for left in (images / ".bishop_2016_1.tmp-0123abcd.jpg", images.parent / ".index.tmp-0123abcd.csv"):
+        left.write_bytes(b"half")
+    made = fetch_set(places, tmp_path / "out", expected, print, github.hosts, HASTY)
+    assert compare(made, expected).identical == 2
+    assert not list(made.rglob(".*"))
+    (made / "images" / ".DS_Store").touch()
+    (made / ".index.tmp-0123abcd.csv").touch()
+    assert hashes(made) == expected["sha256"], "hidden files do not count"

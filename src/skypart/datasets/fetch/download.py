@@ -5,11 +5,11 @@ import http.client
 import shutil
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from pathlib import Path
 
-from skypart.datasets.fetch.web import PassingError, Patience, open_url, persist
+from skypart.datasets.fetch.web import PassingError, Patience, open_url, persist, refuse_stopped
 from skypart.errors import SkyPartError
 from skypart.progress import progress_bar
 
@@ -87,8 +87,8 @@ def _receive(
         return part.stat().st_size if part.is_file() else 0
 
     there(lying())
-    if remote.size is None or lying() != remote.size:
-        persist(lambda: _append(remote, part, patience, there, stop), remote.url, patience, lying)
+    if not part.is_file() or lying() != remote.size:
+        persist(lambda: _append(remote, part, patience, there, stop), remote.url, patience, lying, stop)
 
 
 def _append(
@@ -115,8 +115,7 @@ def _append(
                 file.flush()
                 start += len(block)
                 there(start)
-                if stop is not None and stop.is_set():
-                    raise SkyPartError("stopped; start the same command again to go on")
+                refuse_stopped(stop)
     if end is not None and start < end:
         raise PassingError(f"the connection broke after {start:,} of {end:,} bytes")
 
@@ -156,7 +155,7 @@ def download_all(wanted: Mapping[Path, Remote], title: str, patience: Patience =
 
         futures = [pool.submit(get, file) for file in missing]
         try:
-            for future in futures:
+            for future in wait(futures, return_when=FIRST_EXCEPTION).done:
                 future.result()
         finally:
             stop.set()

@@ -3,7 +3,7 @@
 The sources are checked byte by byte when they arrive. The maps made of them are lossy pictures, so that another JPEG
 library or another way to close holes gives other bytes; these are compared by their SHA-256 first and by a coarse
 likeness (mean colours and heights of a few cells) where that differs.
-`write_reference` wrote reference.json from the folder that holds all sets.
+reference.json holds the `hashes` and the `likeness` of each set.
 """
 
 import csv
@@ -20,7 +20,6 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-from skypart.atomic import write_text
 from skypart.errors import SkyPartError
 from skypart.images.decode import open_image, read_rgb
 
@@ -78,11 +77,16 @@ def compare(folder: Path, expected: dict[str, Any]) -> Comparison:
 
 def hashes(folder: Path) -> dict[str, str]:
     """SHA-256 of the set's files by name; those in images/ together, as one digest over their sorted names."""
-    found = {file.name: _sha256(file) for file in sorted(folder.iterdir()) if file.is_file() and file.name not in TEXTS}
+    found = {file.name: _sha256(file) for file in _files(folder) if file.name not in TEXTS}
     if (folder / "images").is_dir():
-        lines = [f"{_sha256(file)}  {file.name}\n" for file in sorted((folder / "images").iterdir())]
+        lines = [f"{_sha256(file)}  {file.name}\n" for file in _files(folder / "images")]
         found["images/"] = hashlib.sha256("".join(lines).encode()).hexdigest()
     return found
+
+
+def _files(folder: Path) -> list[Path]:
+    """The files of a folder but the hidden ones, sorted."""
+    return sorted(file for file in folder.iterdir() if file.is_file() and not file.name.startswith("."))
 
 
 def _sha256(file: Path) -> str:
@@ -139,11 +143,3 @@ def distance(have: Likeness, wanted: Likeness, folder: Path) -> tuple[float, flo
         if "height" in told:
             heights.append(float(np.median(np.abs(np.subtract(have[name]["height"], told["height"])))))
     return max(colours), max(heights)
-
-
-def write_reference(data: Path, folders: dict[str, str], target: Path) -> None:
-    """Pin the sets that lie in `data`, each in its folder."""
-    told = {
-        name: {"sha256": hashes(data / folder), "likeness": likeness(data / folder)} for name, folder in folders.items()
-    }
-    write_text(target, json.dumps(told, separators=(",", ":")).replace('"likeness"', '\n"likeness"') + "\n")

@@ -3,7 +3,7 @@
 import http.client
 import json
 import ssl
-import time
+import threading
 import urllib.error
 import urllib.request
 from collections.abc import Callable
@@ -73,12 +73,27 @@ def _sorted_out(url: str, error: urllib.error.HTTPError) -> Exception:
     return SkyPartError(f"{url}: the server answers {told}; the source has moved, gone or closed")
 
 
+def refuse_stopped(stop: threading.Event | None) -> None:
+    """An error once `stop` is set."""
+    if stop is not None and stop.is_set():
+        raise SkyPartError("stopped; start the same command again to go on")
+
+
 def persist(
-    action: Callable[[], T], url: str, patience: Patience = Patience(), progress: Callable[[], int] = lambda: 0
+    action: Callable[[], T],
+    url: str,
+    patience: Patience = Patience(),
+    progress: Callable[[], int] = lambda: 0,
+    stop: threading.Event | None = None,
 ) -> T:
-    """Repeat `action` while it breaks in passing; after `patience.attempts` failures without progress, an error."""
+    """Repeat `action` while it breaks in passing; after `patience.attempts` failures without progress, an error.
+
+    stop: set it to end the pauses and attempts.
+    """
+    stop = stop or threading.Event()
     failures = 0
     while True:
+        refuse_stopped(stop)
         before = progress()
         try:
             return action()
@@ -90,7 +105,7 @@ def persist(
                     "what has arrived is kept"
                 ) from broken
             pause = max(patience.pause_s * 2 ** (failures - 1), broken.wait_s)
-            time.sleep(min(pause, LONGEST_PAUSE_S))
+            stop.wait(min(pause, LONGEST_PAUSE_S))
 
 
 def read_json(url: str, patience: Patience = Patience()) -> Any:
