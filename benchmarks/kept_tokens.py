@@ -116,7 +116,7 @@ def read_tokens(student: SkyPart, size: int) -> None:
     def trunk(given: Tensor) -> Trunk:
         return Trunk(given, frozen, (edge, edge), {}) if given.ndim == 3 else trunk_of(given)
 
-    student.trunk = trunk  # type: ignore[method-assign]
+    student.trunk = trunk  # type: ignore[method-assign, assignment]
 
 
 def fresh(arguments: argparse.Namespace, records: Sequence[Record]) -> Outcome:

@@ -137,6 +137,14 @@ def test_locate_says_the_place_in_every_format(format: str, run: Run, town: Path
     assert off(*place(out, format)) < 10
 
 
+@pytest.mark.parametrize("suffix", ["txt", "json", "geojson", "csv", "kml", "gpx"])
+def test_locate_writes_a_file_in_the_format_of_its_suffix(suffix: str, run: Run, town: Path, tmp_path: Path) -> None:
+    photo, written = save(tmp_path / "photo.jpg", heading=True), tmp_path / f"fixes.{suffix}"
+    code, out, err = run("locate", town, photo, "-o", written)
+    assert (code, out) == (0, ""), err
+    assert off(*place(written.read_text(), "table" if suffix == "txt" else suffix)) < 10
+
+
 @pytest.mark.parametrize("format", ["table", "json", "geojson", "csv", "kml"])
 def test_a_photo_without_a_fix_has_its_reason_and_exit_code_3(
     format: str, run: Run, town: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -186,21 +194,24 @@ def test_everything_said_on_the_command_line_arrives(
 ) -> None:
     heard: list[Any] = []
 
-    def locate_photos(locator: Any, sources: list[Path], prior: Prior | None, hints: Hints) -> list[Fix]:
-        heard.extend([sources, prior, hints])
+    def locate_photos(locator: Any, sources: list[Path], prior: Prior | None, hints: Hints, exif: bool) -> list[Fix]:
+        heard.extend([sources, prior, hints, exif])
         return [Fix(photo="a", latitude=1.0, longitude=2.0)]
 
     monkeypatch.setattr(photos, "locate_photos", locate_photos)
     words = ["--near", "48.5,-9.25", "--radius", 250, "--heading", -90, "--altitude", 80, "--tilt", 60, "--fov", 70]
     assert run("locate", town, "a.jpg", "b", *words)[0] == 0
     said = Hints(heading_deg=270.0, altitude_m=80.0, tilt_deg=60.0, fov_deg=70.0)
-    assert heard == [[Path("a.jpg"), Path("b")], Prior(latitude=48.5, longitude=-9.25, radius_m=250.0), said]
+    assert heard == [[Path("a.jpg"), Path("b")], Prior(latitude=48.5, longitude=-9.25, radius_m=250.0), said, True]
+    assert run("locate", town, "a.jpg", "--no-exif")[0] == 0
+    assert heard[4:] == [[Path("a.jpg")], None, Hints(), False]
 
 
 @pytest.mark.parametrize(
     ("words", "told"),
     [
         (["--format", "shp"], "unknown format 'shp'"),
+        (["--format", "csv", "-o", "fixes.geojson"], "fixes.geojson: its suffix asks for geojson, --format for csv"),
         (["--near", "48.1"], "--near 48.1: give latitude and longitude"),
         (["--near", "48.1,11.5", "--radius", "0"], "--radius must be"),
         (["--tilt", "95"], "--tilt 95 is out of range"),

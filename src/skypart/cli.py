@@ -284,7 +284,10 @@ def locate(
     altitude: Annotated[float | None, typer.Option(help="Metres above the ground.")] = None,
     tilt: Annotated[float | None, typer.Option(help="Degrees below the horizon; 90 is straight down.")] = None,
     fov: Annotated[float | None, typer.Option(help="Field of view across the photo, degrees.")] = None,
-    format: Annotated[str, typer.Option(help="table, json, geojson, csv, kml or gpx.")] = "table",
+    no_exif: Annotated[bool, typer.Option("--no-exif", help="Leave what photos say of their camera aside.")] = False,
+    format: Annotated[
+        str, typer.Option(help="table, json, geojson, csv, kml or gpx (default: by the suffix of -o, else table).")
+    ] = "",
     output: Annotated[Path | None, typer.Option("-o", "--output", help="File to write instead of the screen.")] = None,
     model: Annotated[str, typer.Option(help="Model name or file, if it was moved since indexing.")] = "",
     network: Annotated[bool, typer.Option(help="Allow maps on the network.")] = False,
@@ -292,15 +295,17 @@ def locate(
 ) -> None:
     """Say where photos were taken, with a 95 % error radius, or why not (exit code 3 if any has no fix)."""
     from skypart.atomic import check_place, write_text
-    from skypart.bridge.formats import write_fixes
-    from skypart.position.photos import NO_FIX, locate_photos, open_locator, read_hints, read_prior
+    from skypart.bridge.formats import FIX_FORMATS, write_fixes
+    from skypart.position.photos import NO_FIX, locate_photos, open_locator, read_format, read_hints, read_prior
 
-    write_fixes([], format)
+    write_fixes([], format or "table")
+    format = read_format(format, output, FIX_FORMATS)
     if output is not None:
         check_place(output)
     hints = read_hints(heading, altitude, tilt, fov)
     prior = read_prior(near, radius)
-    fixes = locate_photos(open_locator(index, model, device, network=network), photos, prior, hints)
+    locator = open_locator(index, model, device, network=network)
+    fixes = locate_photos(locator, photos, prior, hints, exif=not no_exif)
     text = write_fixes(fixes, format)
     if output is None:
         typer.echo(text)
@@ -427,6 +432,10 @@ def world_sheet(
     typer.echo(f"wrote {out}")
 
 
+_RESUMING = {"demo", "evaluate", "index", "train", "weather", "data fetch", "data split-sues", "world make"}
+"""Verbs whose work is kept when they are stopped."""
+
+
 def main() -> None:
     """Run the command line; a user's mistake ends in one sentence and a non-zero exit."""
     try:
@@ -437,7 +446,8 @@ def main() -> None:
         sys.exit(error.exit_code)
     except SystemExit as leaving:
         if leaving.code == 130:  # Ctrl-C
-            typer.echo("skypart: stopped; start the same command again to go on", err=True)
+            resumes = not _RESUMING.isdisjoint((" ".join(sys.argv[1:2]), " ".join(sys.argv[1:3])))
+            typer.echo(f"skypart: stopped{'; start the same command again to go on' if resumes else ''}", err=True)
         raise
 
 

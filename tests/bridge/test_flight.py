@@ -8,12 +8,15 @@ import pytest
 from PIL import Image
 
 from skypart.bridge.flight import MapPicture, run_track
+from skypart.bridge.follow import score_text
 from skypart.errors import SkyPartError
 from skypart.images.decode import RgbImage
 from skypart.maps.footprint import Bounds
-from skypart.position.fix import Fix, Prior
+from skypart.position.fix import Fix
 from skypart.position.frame import Frame
+from skypart.position.score import TrackScore
 from tests.position.flights import FRAME, Floats, noisy_fixes, straight
+from tests.position.test_frames import film
 
 SECONDS = np.arange(30.0)
 PATH = straight(SECONDS)
@@ -37,7 +40,7 @@ class Locator:
         self.fixes = noisy_fixes(np.random.default_rng(1), PATH, sigma=8.0)
         self.calls = 0
 
-    def __call__(self, photo: Frame, prior: Prior | None) -> Fix:
+    def __call__(self, photo: Frame) -> Fix:
         self.calls += 1
         number = int(Path(photo.name).stem)
         assert photo.image[0, 0, 0] == 4 * number
@@ -101,6 +104,45 @@ def test_a_wrong_truth_or_picture_is_told_before_any_work(photos: Path, tmp_path
     with pytest.raises(SkyPartError, match="needs the map"):
         run_track(photos, tmp_path / "a.csv", locate, picture=tmp_path / "a.png")
     assert locate.calls == 0 and not (tmp_path / "a.csv").exists()
+
+
+@pytest.mark.parametrize("begin", [-500.0, 1_000.0])
+def test_a_truth_of_another_time_is_told_before_any_work(photos: Path, tmp_path: Path, begin: float) -> None:
+    truth = tmp_path / "truth.csv"
+    truth.write_text(f"time_s,latitude,longitude\n{begin},48.2,16.4\n{begin + 9},48.2,16.4\n")
+    video = film(tmp_path / "flight.mp4", count=50, fps=10.0)
+    locate = Locator()
+    for source, last in ((photos, 29.0), (video, 5.0)):
+        with pytest.raises(SkyPartError, match=rf"truth.csv: covers none .* {begin} to .* 0 to {last} s"):
+            run_track(source, tmp_path / "a.csv", locate, truth=truth)
+    assert locate.calls == 0 and not (tmp_path / "a.csv").exists()
+
+
+def test_a_truth_inside_a_video_is_not_refused(tmp_path: Path) -> None:
+    truth = tmp_path / "truth.csv"
+    truth.write_text("time_s,latitude,longitude\n4.0,48.2,16.4\n90,48.2,16.4\n")
+    video = film(tmp_path / "flight.mp4", count=50, fps=10.0)
+    flight = run_track(video, tmp_path / "a.csv", lambda photo: Fix(photo="", reason="dark"), rate_hz=2.0, truth=truth)
+    assert flight.scores["track"].photos == 1
+
+
+def test_a_truth_that_cannot_be_scored_costs_neither_track_nor_picture(photos: Path, tmp_path: Path) -> None:
+    """Known is the place of the damaged photo alone."""
+    truth, files = tmp_path / "truth.csv", (tmp_path / "track.gpx", tmp_path / "track.png")
+    truth.write_text("file,latitude,longitude\n012.png,48.2,16.4\n")
+    with pytest.raises(SkyPartError, match="covers none"):
+        run_track(photos, files[0], Locator(), truth=truth, picture=files[1], background=background())
+    assert all(file.is_file() for file in files)
+
+
+def test_a_score_in_one_line() -> None:
+    score = TrackScore(photos=20, left_out=1, median_m=4.2, p90_m=9.7, within_50_m=0.9, without_fix=0.1, inside=17 / 18)
+    assert score_text(score) == (
+        "median error 4 m, 90 % below 10 m, 90 % within 50 m, 10 % without a position; truth inside the "
+        "95 % radius of 94 % of the positions"
+    )
+    lost = replace(score, median_m=None, p90_m=None, inside=None)
+    assert score_text(lost) == "no position in 20 photos"
 
 
 def test_only_the_part_of_the_map_that_is_shown_is_drawn(photos: Path, tmp_path: Path) -> None:

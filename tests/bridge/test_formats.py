@@ -141,6 +141,15 @@ def test_gpx_says_where_its_clock_is_not_the_true_one(tmp_path: Path) -> None:
     assert unknown.findtext(f".//{GPX}time") == "1970-01-01T00:00:01.000Z"
     naive = ElementTree.fromstring(track_text(tmp_path, ".gpx", datetime(2024, 5, 6, 7)))
     assert "UTC" in (naive.findtext(f"{GPX}metadata/{GPX}desc") or "")
+    assert naive.findtext(f".//{GPX}time") == "2024-05-06T07:00:01.000Z"
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".kml", ".geojson"])
+def test_the_time_of_a_clock_without_zone_is_not_called_utc(tmp_path: Path, suffix: str) -> None:
+    text = track_text(tmp_path, suffix, datetime(2024, 5, 6, 7))
+    assert "2024-05-06T07:00:02.500" in text and "2024-05-06T07:00:02.500Z" not in text
+    east = datetime(2024, 5, 6, 7, tzinfo=timezone(timedelta(hours=2)))
+    assert "2024-05-06T05:00:02.500Z" in track_text(tmp_path, suffix, east)
 
 
 def test_geojson_track(tmp_path: Path) -> None:

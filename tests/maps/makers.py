@@ -14,6 +14,10 @@ from pmtiles.writer import Writer
 from pyproj import CRS, Transformer
 from rasterio.transform import Affine
 
+from skypart.maps.local_frame import Degrees
+from skypart.maps.map_source import MapSource
+from skypart.maps.warp import Sample
+
 Rgb = NDArray[np.uint8]
 
 
@@ -98,6 +102,16 @@ def write_ground(
     affine = placed(crs, around, metres, pixels, kind)
     rgb = picture(crs, affine, *pixels, around)
     return write_raster(path, rgb.transpose(2, 0, 1), crs, affine, **options)
+
+
+def sample(source: MapSource, latitude: NDArray[Any], longitude: NDArray[Any]) -> Sample:
+    """A map's colours at (h, w) places in degrees, neighbours in the arrays being so on the ground."""
+
+    def locate(rows: NDArray[np.int64], columns: NDArray[np.int64]) -> Degrees:
+        chosen = np.ix_(rows, columns)
+        return Degrees(latitude[chosen], longitude[chosen])
+
+    return source.draw(locate, (latitude.shape[0], latitude.shape[1]))
 
 
 def tile_picture(z: int, x: int, y: int, around: tuple[float, float], edge: int = 256) -> Rgb:

@@ -14,7 +14,7 @@ from skypart.maps.footprint import Footprint
 from skypart.maps.map_source import MapSource
 from skypart.maps.sources import open_maps
 from skypart.maps.views import ground_at, read_view
-from tests.maps.makers import ground, picture, placed, write_ground, write_raster
+from tests.maps.makers import ground, picture, placed, sample, write_ground, write_raster
 
 AROUND = (33.64, 72.99)
 UTM = "EPSG:32643"
@@ -54,16 +54,16 @@ def test_any_crs_and_geotransform(tmp_path: Path, crs: str, around: tuple[float,
     assert (around[1] - box.west) % 360 < (box.east - box.west) % 360 < 1
 
 
-def test_sample_takes_arrays_of_places(tmp_path: Path) -> None:
+def test_drawn_places_may_lie_anywhere(tmp_path: Path) -> None:
     source = open_maps([str(write_ground(tmp_path / "map.tif", "EPSG:3857", (10.0, 180.0)))])[0]
     lat, lon = np.meshgrid(10.0 + np.linspace(3e-4, -3e-4, 50), 180.0 + np.linspace(-4e-4, 4e-4, 70), indexing="ij")
     lon = (lon + 180) % 360 - 180
-    rgb, valid = source.sample(latitude=lat, longitude=lon)
+    rgb, valid = sample(source, lat, lon)
     assert rgb.shape == (50, 70, 3) and valid.all()
     assert np.abs(rgb - ground(lat, lon, around=(10.0, 180.0))).max() < 5
-    rgb, valid = source.sample(latitude=lat[:1, :1], longitude=lon[:1, :1])
+    rgb, valid = sample(source, lat[:1, :1], lon[:1, :1])
     assert valid.all() and np.abs(rgb - ground(lat[:1, :1], lon[:1, :1], around=(10.0, 180.0))).max() < 5
-    rgb, valid = source.sample(latitude=lat + 1, longitude=lon)
+    rgb, valid = sample(source, lat + 1, lon)
     assert not valid.any() and not rgb.any()
 
 
@@ -160,7 +160,7 @@ def holed(tmp_path: Path, kind: str) -> MapSource:
 def test_invalid_pixels_are_told_and_do_not_darken_their_neighbours(tmp_path: Path, kind: str, size: int) -> None:
     source = holed(tmp_path, kind)
     lat, lon = ground_at_grid(100.0, size)
-    rgb, valid = source.sample(latitude=lat, longitude=lon)
+    rgb, valid = sample(source, lat, lon)
     column, _ = source.grids[0].to_pixels(latitude=lat, longitude=lon)
     pixel = 100.0 / size / 0.5
     assert not valid[column < 200 - pixel].any()
@@ -183,9 +183,9 @@ def test_wider_numbers_are_stretched_alike_everywhere(tmp_path: Path, dtype: str
     source = open_maps([str(write_raster(tmp_path / "map.tif", wide, UTM, affine))])[0]
     lat, lon = ground_at_grid(60.0, 96)
     truth = np.clip((ground(lat, lon, around=AROUND) * 11 + 500 - low) * 255 / (high - low), 0, 255)
-    seen = source.sample(latitude=lat, longitude=lon).rgb
+    seen = sample(source, lat, lon).rgb
     assert np.abs(seen - truth).max() < 8
-    part = source.sample(latitude=lat[:20, :20], longitude=lon[:20, :20]).rgb
+    part = sample(source, lat[:20, :20], lon[:20, :20]).rgb
     assert np.abs(part.astype(int) - seen[:20, :20]).max() <= 2
 
 
@@ -196,7 +196,7 @@ def test_which_bands_are_colours(tmp_path: Path) -> None:
 
     def colour(name: str, bands: Any, **options: Any) -> list[int]:
         source = open_maps([str(write_raster(tmp_path / name, bands, UTM, affine, **options))])[0]
-        rgb, valid = source.sample(latitude=places[0], longitude=places[1])
+        rgb, valid = sample(source, places[0], places[1])
         assert valid.all()
         found: list[int] = rgb[4, 4].tolist()
         return found

@@ -12,7 +12,7 @@ from skypart.maps.footprint import Footprint
 from skypart.maps.sources import open_maps
 from skypart.maps.views import is_empty, plan_views, read_view
 from skypart.position.geodesy import offset
-from tests.maps.makers import to_degrees
+from tests.maps.makers import sample, to_degrees
 
 
 def data(shared: Path, name: str) -> Path:
@@ -30,7 +30,7 @@ def test_nust_palette_map(shared: Path) -> None:
     picture = read_rgb(data(shared, "nust_bsd2/orthomosaic_rgb.png"))
     column, row = np.meshgrid(np.arange(700, 900) + 0.5, np.arange(800, 1000) + 0.5)
     latitude, longitude = source.grids[0].to_degrees(column, row)
-    rgb, valid = source.sample(latitude=latitude, longitude=longitude)
+    rgb, valid = sample(source, latitude, longitude)
     assert valid.all()
     assert np.abs(rgb.astype(int) - picture[800:1000, 700:900]).mean() < 1.0
     views = plan_views(source, [150.0], 0.5, [0.0])
@@ -73,7 +73,7 @@ def test_naip_four_bands_and_nodata(shared: Path) -> None:
     for path, source in zip(files, sources, strict=True):
         column, row = np.meshgrid(np.arange(300, 400) + 0.5, np.arange(200, 300) + 0.5)
         latitude, longitude = source.grids[0].to_degrees(column, row)
-        rgb, valid = source.sample(latitude=latitude, longitude=longitude)
+        rgb, valid = sample(source, latitude, longitude)
         with rasterio.open(path) as raster:
             truth = raster.read([1, 2, 3])[:, 200:300, 300:400].transpose(1, 2, 0)
         assert valid.all() and np.abs(rgb.astype(int) - truth).max() <= 2

@@ -148,6 +148,21 @@ def test_a_folder_of_rasters_is_one_map(tmp_path: Path) -> None:
         open_maps([str(tmp_path / "nothing")])
 
 
+def test_hidden_files_of_a_folder_are_no_part_of_its_map(tmp_path: Path) -> None:
+    """macOS leaves `._town.tif`, which is no TIFF, on disks of other systems; it comes and goes."""
+    write_ground(tmp_path / "town.tif")
+    before = open_maps([str(tmp_path)])[0]
+    (tmp_path / "._town.tif").write_bytes(b"\x00\x05\x16\x07 Mac OS X")
+    write_ground(tmp_path / ".other.tif", around=(33.65, 72.99))
+    Image.fromarray(np.zeros((10, 10, 3), np.uint8)).save(tmp_path / "._p.png", "PNG")
+    (tmp_path / "._p.pgw").write_bytes(b"\x00\x05\x16\x07 Mac OS X")
+    after = open_maps([str(tmp_path)])[0]
+    assert len(after.parts) == 1 and after.fingerprint == before.fingerprint
+    (tmp_path / "town.tif").unlink()
+    with pytest.raises(SkyPartError, match="no map found in this folder"):
+        open_maps([str(tmp_path)])
+
+
 def test_several_paths_are_several_maps(tmp_path: Path) -> None:
     paths = [str(write_ground(tmp_path / f"{name}.tif")) for name in ("one", "two")]
     assert [source.name for source in open_maps(paths)] == ["one", "two"]

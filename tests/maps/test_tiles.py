@@ -21,6 +21,7 @@ from skypart.maps.views import ground_at, read_view
 from tests.maps.makers import (
     Rgb,
     ground,
+    sample,
     tile_of,
     tile_picture,
     write_mbtiles,
@@ -134,7 +135,7 @@ def test_missing_and_transparent_tiles_are_invalid(tmp_path: Path) -> None:
     grid = source.grids[0]
     column, row = np.meshgrid(np.arange(768) + 0.5, np.arange(256, 512) + 0.5)
     lat, lon = grid.to_degrees(column[::4, ::4], row[::4, ::4])
-    rgb, valid = source.sample(latitude=lat, longitude=lon)
+    rgb, valid = sample(source, lat, lon)
     assert (valid == ((column[::4, ::4] > 256) & (column[::4, ::4] < 512))).mean() > 0.98
     seen = ground(lat, lon, around=AROUND)
     inner = np.s_[:, 70:122]

@@ -11,11 +11,13 @@ from PIL import Image
 
 from skypart.errors import SkyPartError
 from skypart.maps.index import MapIndex
+from skypart.maps.local_frame import LocalFrame
 from skypart.maps.manifest import Manifest
 from skypart.position.calibrate import (
     Outcome,
     cross_validate,
     draw,
+    fit_outcomes,
     locate_labelled,
     quality,
     run_calibration,
@@ -23,11 +25,11 @@ from skypart.position.calibrate import (
 )
 from skypart.position.confidence import Calibration
 from skypart.position.fix import Fix, Hints
-from skypart.position.labelled import read_labelled
+from skypart.position.labelled import LabelledPhoto, read_labelled
 from skypart.position.locate import Locator
 from tests.images.photos_with_facts import packet
 from tests.position.stand_in import SURE, ColourEmbedder, Shot, make_index, quilt, write_quilt
-from tests.position.test_confidence import drawn
+from tests.position.test_confidence import drawn, shifted
 
 
 def outcomes(seed: int, count: int) -> list[Outcome]:
@@ -215,11 +217,66 @@ def test_mistakes_are_told_before_hours_of_work(
     assert Manifest.read(town.folder) == before
 
 
+@pytest.mark.parametrize(("outside", "strangers"), [(0, 0), (2, 0), (0, 1)])
+def test_photos_of_the_map_alone_are_warned_of_before_the_work(
+    outside: int,
+    strangers: int,
+    town: MapIndex,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    def work(*_: object) -> list[Outcome]:
+        raise SkyPartError("worked")
+
+    places = [LabelledPhoto(path=tmp_path / f"{i}.jpg", latitude=48.0, longitude=9.0) for i in range(30)]
+    places[:outside] = [replace(place, latitude=None, longitude=None) for place in places[:outside]]
+    monkeypatch.setattr("skypart.position.calibrate.locate_labelled", work)
+    monkeypatch.setattr("skypart.position.calibrate.read_labelled", lambda _: places)
+    (tmp_path / "stranger.jpg").touch()
+    with pytest.raises(SkyPartError, match="worked"):
+        run_calibration(
+            Locator(town, ColourEmbedder()), tmp_path, [tmp_path / "stranger.jpg"][:strangers], tmp_path / "c.png"
+        )
+    warned = "give photos of other places too (--outside)" in capsys.readouterr().err
+    assert warned == (outside + strangers == 0)
+
+
 def test_a_damaged_photo_is_left_out(town: MapIndex, tmp_path: Path) -> None:
     folder = labelled_photos(tmp_path / "photos", 3, 0)
     (folder / "001.jpg").write_bytes(b"")
     located = locate_labelled(Locator(town, ColourEmbedder()), read_labelled(folder))
     assert [Path(each.fix.photo).name for each in located] == ["000.jpg", "002.jpg"]
+
+
+def test_the_direction_of_an_error_is_kept(town: MapIndex, tmp_path: Path) -> None:
+    """Labels 20 m west and 10 m north of the truth: the photos are found east and south of them."""
+    photos = read_labelled(labelled_photos(tmp_path / "photos", 2, 1))
+    frame = LocalFrame(latitude=photos[0].latitude or 0.0, longitude=photos[0].longitude or 0.0)
+    moved = frame.to_degrees(-20.0, 10.0)
+    label = replace(photos[0], latitude=float(moved.latitude), longitude=float(moved.longitude))
+    found, outside = locate_labelled(Locator(town, ColourEmbedder()), [label, photos[2]])
+    assert (found.east_m, found.north_m) == pytest.approx((20.0, -10.0), abs=5.0)
+    assert math.hypot(found.east_m, found.north_m) == pytest.approx(found.error_m, abs=1e-3)
+    assert outside.outside and math.isnan(outside.east_m) and math.isnan(outside.north_m)
+
+
+def test_what_the_photos_of_a_map_err_alike_is_stored_as_the_maps_own_error(
+    town: MapIndex, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = Manifest.read(town.folder)
+    found, errors, offsets = shifted(np.random.default_rng(1), 60, (6.0, -8.0))
+    some = [
+        Outcome(Fix(photo="", evidence=e), error, *offset)
+        for e, error, offset in zip(found, errors, offsets, strict=True)
+    ]
+    located_before(monkeypatch, some)
+    text = run_calibration(Locator(town, ColourEmbedder()), tmp_path, [], tmp_path / "c.png")
+    stored = Manifest.read(town.folder).calibration
+    assert stored is not None and 9.8 < Calibration.from_dict(stored).floor_m < 13.0
+    assert "median 95 % radius          12 m" in text
+    assert fit_outcomes(some, "maps nobody will use").floor_m == 0.0, "the benchmark's maps have no error of their own"
+    before.write(town.folder)
 
 
 def test_a_calibration_that_cannot_be_checked_is_stored_and_says_so(

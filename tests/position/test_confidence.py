@@ -49,6 +49,17 @@ def drawn(dice: np.random.Generator, count: int, outside: float = 0.2) -> tuple[
     return found, errors
 
 
+def shifted(
+    dice: np.random.Generator, count: int, shift: tuple[float, float], outside: int = 15
+) -> tuple[list[dict[str, float]], list[float], list[tuple[float, float]]]:
+    """Evidence, errors and offsets of matched photos that err by `shift` all alike and by 1 m on their own."""
+    places = dice.normal(shift, 1.0, (count, 2)).tolist()
+    found = [evidence(float(dice.uniform(0.7, 0.95)), scale=1.0) for _ in places]
+    found += [evidence(float(dice.uniform(0.2, 0.4)), 3.0) for _ in range(outside)]
+    missing = [(math.nan, math.nan)] * outside
+    return found, [math.hypot(*place) for place in places] + [math.inf] * outside, [*map(tuple, places), *missing]
+
+
 def test_features_are_those_that_are_named() -> None:
     assert len(FEATURES) == 5
     row = features([evidence(0.8, 20.0, agreement=0.3)])
@@ -253,3 +264,40 @@ def test_a_floor_joins_every_radius_and_is_kept() -> None:
     assert floored.radius(shown) == pytest.approx(math.hypot(plain.radius(shown), 12.0))
     assert Calibration.from_dict(floored.to_dict()) == floored
     assert default_calibration().floor_m > 0.0
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_what_all_photos_err_alike_becomes_the_floor_and_radii_still_hold(seed: int) -> None:
+    dice = np.random.default_rng(seed)
+    found, errors, offsets = shifted(dice, 60, (6.0, -8.0))
+    calibration = fit(found, errors, "shifted", offsets=offsets)
+    assert 9.8 < calibration.floor_m < 13.0
+    assert 1.5 < calibration.refined < 4.5, "photos err by 1 m on their own, 95 % of them within 2.4 m"
+    found, errors, _ = shifted(dice, 500, (6.0, -8.0), outside=0)
+    inside = np.mean([error <= calibration.radius(e) for e, error in zip(found, errors, strict=True)])
+    assert 0.9 < inside < 1.0 and calibration.radius(found[0]) < 14.0
+
+
+def test_without_directions_or_without_a_common_error_there_is_no_floor_to_speak_of() -> None:
+    found, errors, offsets = shifted(np.random.default_rng(1), 60, (6.0, -8.0))
+    plain = fit(found, errors, "shifted")
+    assert plain.floor_m == 0.0 and plain.refined > 11.0
+    assert fit(found, errors, "shifted", offsets=[(math.nan, math.nan)] * len(errors)) == plain
+    found, errors, offsets = shifted(np.random.default_rng(1), 60, (0.0, 0.0))
+    assert fit(found, errors, "centred", offsets=offsets).floor_m < 0.6
+
+
+def test_a_common_error_is_a_maps_own_not_that_of_all_maps() -> None:
+    """Two maps that lie 10 m off in opposite directions have no error in common, and 10 m each."""
+    dice = np.random.default_rng(3)
+    one, other = shifted(dice, 40, (10.0, 0.0)), shifted(dice, 40, (-10.0, 0.0))
+    found, errors, offsets = one[0] + other[0], one[1] + other[1], one[2] + other[2]
+    names = ["a"] * 55 + ["b"] * 55
+    assert 9.8 < fit(found, errors, "two", offsets=offsets, maps=names).floor_m < 13.0
+    assert fit(found, errors, "two", offsets=offsets).floor_m < 1.0
+
+
+def test_a_photo_at_a_wrong_place_says_nothing_of_the_map() -> None:
+    found, errors, offsets = shifted(np.random.default_rng(4), 99, (0.0, 5.0))
+    found, errors, offsets = [evidence(0.93, scale=1.0), *found], [2_000.0, *errors], [(2_000.0, 0.0), *offsets]
+    assert 4.8 < fit(found, errors, "one wrong", offsets=offsets).floor_m < 8.0

@@ -147,6 +147,37 @@ def test_photos_by_name_where_one_has_no_time(tmp_path: Path) -> None:
     assert frames.skipped == 1 and frames.start is None and len(frames) == 3
 
 
+def test_damaged_photos_do_not_cost_the_others_their_times(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for name, second in (("b", 3), ("d", 1), ("e", 9)):
+        save_photo(tmp_path / f"{name}.jpg", shot={0x9003: f"2024:05:06 07:08:{second:02}"})
+    (tmp_path / "a.jpg").write_bytes(b"")
+    (tmp_path / "c.jpg").write_bytes((tmp_path / "b.jpg").read_bytes()[:30])
+    frames = open_frames(tmp_path)
+    assert [(Path(frame.name).stem, frame.time_s) for frame in frames] == [("d", 0.0), ("b", 2.0), ("e", 8.0)]
+    assert frames.skipped == 2 and len(frames) == 5 and frames.start == datetime(2024, 5, 6, 7, 8, 1)
+    assert frames.times == {"d.jpg": 0.0, "b.jpg": 2.0, "e.jpg": 8.0}
+    assert capsys.readouterr().err == ""
+    for name in "bde":
+        (tmp_path / f"{name}.jpg").write_bytes(b"")
+    assert list(open_frames(tmp_path)) == []
+
+
+def test_photos_without_a_time_are_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    save_photo(tmp_path / "a.jpg", shot={0x9003: "2024:05:06 07:08:01"})
+    Image.new("RGB", (40, 30)).save(tmp_path / "b.png")
+    (tmp_path / "c.jpg").write_bytes(b"")
+    open_frames(tmp_path, interval_s=2.5)
+    assert "1 of 3 photos say no time: all are taken by name, 2.5 s apart (--interval)" in capsys.readouterr().err
+
+
+def test_numbers_in_names_count_by_their_value(tmp_path: Path) -> None:
+    for name in ("frame1", "frame2", "frame10", "part2/frame03", "part10/frame1"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        Image.new("RGB", (8, 8)).save(tmp_path / f"{name}.png")
+    expected = ["frame1.png", "frame2.png", "frame10.png", "part2/frame03.png", "part10/frame1.png"]
+    assert list(open_frames(tmp_path).times) == expected
+
+
 def test_times_with_and_without_zone(tmp_path: Path) -> None:
     save_photo(tmp_path / "a.jpg", shot={0x9003: "2024:05:06 07:08:01", 0x9011: "+02:00"})
     save_photo(tmp_path / "b.jpg", shot={0x9003: "2024:05:06 07:08:09"})

@@ -42,8 +42,8 @@ def test_distances_near_the_centre_are_those_on_the_ground(latitude: float, long
     assert np.abs(apart - np.hypot(np.diff(x), np.diff(y))).max() < 0.01
 
 
-def test_offset_undoes_distance_and_bearing() -> None:
-    """10,000 pairs of places, the antimeridian and 80 degrees north and south among them."""
+def test_offset_goes_as_far_and_in_the_direction_it_is_told() -> None:
+    """Against PROJ, for 10,000 pairs of places, the antimeridian and 80 degrees north and south among them."""
     rng = np.random.default_rng(1)
     latitude = rng.uniform(-80, 80, 10_000)
     longitude = rng.uniform(-180, 180, 10_000)
@@ -51,17 +51,17 @@ def test_offset_undoes_distance_and_bearing() -> None:
     latitude[2_000:3_000] = rng.choice([-80.0, 80.0], 1_000)
     bearing, metres = rng.uniform(0, 360, 10_000), rng.uniform(0, 50_000, 10_000)
     there = geodesy.offset(latitude=latitude, longitude=longitude, bearing=bearing, metres=metres)
-    way = geodesy.between(
+    turn, _, apart = Geod(ellps="WGS84").inv(longitude, latitude, there.longitude, there.latitude)
+    assert np.abs(apart - metres).max() < 0.01
+    aside = np.radians((turn - bearing + 180) % 360 - 180) * metres
+    assert np.abs(aside).max() < 0.01
+    ours = geodesy.distance_m(
         latitude=latitude, longitude=longitude, to_latitude=there.latitude, to_longitude=there.longitude
     )
-    assert np.abs(way.metres - metres).max() < 0.01
-    aside = np.radians((way.bearing - bearing + 180) % 360 - 180) * metres
-    assert np.abs(aside).max() < 0.01
+    assert np.abs(ours - metres).max() < 0.01
 
 
-def test_known_directions() -> None:
-    east = geodesy.between(latitude=0.0, longitude=179.9, to_latitude=0.0, to_longitude=-179.9).bearing
-    assert east == pytest.approx(90.0)
+def test_a_known_distance() -> None:
     quarter = geodesy.distance_m(latitude=0.0, longitude=0.0, to_latitude=90.0, to_longitude=123.0)
     assert quarter == pytest.approx(10_001_965.729, abs=0.001)  # the WGS 84 meridian quadrant
 

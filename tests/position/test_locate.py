@@ -14,7 +14,7 @@ from skypart.errors import SkyPartError
 from skypart.images.decode import RgbImage
 from skypart.maps.cut import ViewOptions
 from skypart.maps.index import MapIndex
-from skypart.position.camera import ground_width
+from skypart.position.camera import drone_place, ground_width
 from skypart.position.closer import LocateOptions
 from skypart.position.confidence import Calibration, default_calibration
 from skypart.position.fix import Fix, Hints, Prior
@@ -296,10 +296,34 @@ def test_the_drone_is_behind_the_middle_of_the_photo(
     assert error(fix, shot) < 4.0, "the fix itself is of the ground"
 
 
+def test_a_known_lens_places_the_drone_whatever_its_height(locator: Locator, town: RgbImage) -> None:
+    """With 90 degrees across it is half the width of the ground away; the height may be that above a hill."""
+    shot = Shot(30.0, 20.0, 90.0)
+    camera = Hints(altitude_m=500.0, tilt_deg=60.0, fov_deg=90.0)
+    for hints in (camera, replace(camera, altitude_m=None)):
+        fix = locator.locate(shot.photo(town), hints=hints)
+        assert fix.ground_m is not None and fix.drone_latitude is not None and fix.drone_longitude is not None
+        drone = Fix(photo="", latitude=fix.drone_latitude, longitude=fix.drone_longitude)
+        assert error(drone, Shot(30.0 - fix.ground_m / 4, 20.0)) < 8.0
+
+
+@pytest.mark.parametrize("tilt", [20.0, 45.0, 70.0])
+def test_lens_and_height_place_the_drone_alike_over_flat_ground(tilt: float) -> None:
+    camera = Hints(altitude_m=80.0, tilt_deg=tilt, fov_deg=70.0)
+    there = {"latitude": 48.0, "longitude": 16.0, "heading": 30.0}
+    by_lens = drone_place(**there, ground_m=ground_width(camera), hints=replace(camera, altitude_m=None))
+    by_height = drone_place(**there, ground_m=ground_width(camera), hints=replace(camera, fov_deg=None))
+    assert by_lens is not None and by_lens == pytest.approx(by_height, abs=1e-9)
+    assert drone_place(**there, ground_m=None, hints=camera) == by_height, "without the width the height counts"
+    assert drone_place(**there, ground_m=None, hints=replace(camera, altitude_m=None)) is None
+
+
 @pytest.mark.parametrize(
     ("hints", "known"),
     [
         (Hints(altitude_m=60.0, tilt_deg=90.0), True),
+        (Hints(fov_deg=60.0, tilt_deg=90.0), True),
+        (Hints(fov_deg=60.0), False),
         (Hints(altitude_m=60.0), False),
         (Hints(tilt_deg=45.0), False),
         (Hints(altitude_m=60.0, tilt_deg=10.0), False),  # almost level: the place it looks at says little

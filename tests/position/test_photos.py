@@ -10,7 +10,7 @@ from skypart.errors import SkyPartError
 from skypart.images.decode import RgbImage
 from skypart.position.fix import Fix, Hints, Prior
 from skypart.position.hints import join_hints
-from skypart.position.photos import locate_photos, read_hints, read_prior
+from skypart.position.photos import locate_photos, read_format, read_hints, read_prior
 from tests.images.photos_with_facts import packet, save_photo
 
 
@@ -92,6 +92,41 @@ def test_photos_and_folders_are_located_with_what_their_files_say(tmp_path: Path
     assert listener.asked[0] == (str(plain), prior, Hints(altitude_m=120.0))
     hints = listener.asked[1][2]
     assert (hints.heading_deg, hints.tilt_deg, hints.altitude_m) == (33.0, 60.0, 120.0)
+
+
+def test_what_files_say_is_left_aside_where_asked_for(tmp_path: Path) -> None:
+    facts = 'drone-dji:GimbalYawDegree="+33.0" drone-dji:GimbalPitchDegree="-60.0" drone-dji:RelativeAltitude="+81.5"'
+    flown = save_photo(tmp_path / "flown.jpg", shot={0xA405: 24}, xmp=packet(facts))
+    listener: Any = Listener()
+    locate_photos(listener, [flown], None, Hints(tilt_deg=70.0), exif=False)
+    assert listener.asked == [(str(flown), None, Hints(tilt_deg=70.0))]
+
+
+FORMATS = ("table", "json", "geojson", "csv", "kml", "gpx")
+
+
+@pytest.mark.parametrize(
+    ("format", "output", "chosen"),
+    [
+        ("", None, "table"),
+        ("", "fixes", "table"),
+        ("", "fixes.txt", "table"),
+        ("", "fixes.geojson", "geojson"),
+        ("", "FIXES.KML", "kml"),
+        ("CSV", None, "csv"),
+        ("csv", "fixes.txt", "csv"),
+        ("csv", "fixes.csv", "csv"),
+        ("geojson", "fixes.json", "geojson"),
+    ],
+)
+def test_the_format_is_the_one_said_or_that_of_the_file(format: str, output: str | None, chosen: str) -> None:
+    assert read_format(format, None if output is None else Path(output), FORMATS) == chosen
+
+
+@pytest.mark.parametrize(("format", "output"), [("table", "a.csv"), ("json", "a.geojson"), ("kml", "a.GPX")])
+def test_a_format_that_is_not_the_files_is_refused(format: str, output: str) -> None:
+    with pytest.raises(SkyPartError, match=f"its suffix asks for .*, --format for {format}; leave --format out"):
+        read_format(format, Path(output), FORMATS)
 
 
 def test_no_photo_and_a_broken_one_are_told(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from skypart.maps.footprint import Bounds
 from skypart.maps.local_frame import LocalFrame
 from skypart.position.frames import open_frames
 from skypart.position.picture import DrawMap, draw_track
-from skypart.position.score import TrackScore, raw_points, score_track
+from skypart.position.score import TrackScore, check_truth, raw_points, score_track
 from skypart.position.track import Locate, track
 from skypart.position.track_options import TrackOptions
 from skypart.position.track_point import TrackPoint
@@ -59,8 +59,8 @@ def run_track(
 ) -> Flight:
     """Follow the flight of `source` and write `output`, and `picture` over `background` where asked for.
 
-    frame: metric frame of the map. truth: a CSV that the track is scored against. Whatever is wrong with the
-    arguments is told before the first photo is located.
+    frame: metric frame of the map. truth: a CSV that the track is scored against. What can be seen to be wrong with
+    the arguments is told before the first photo is located.
     """
     track_writer(output)
     check_place(output)
@@ -70,14 +70,17 @@ def run_track(
     if picture is not None and background is None:
         raise SkyPartError(f"{picture}: a picture of the track needs the map; keep the index's map in its place")
     frames = open_frames(source, rate_hz=rate_hz, interval_s=interval_s)
-    known: Truth | None = read_truth(truth, frames.times, frames.fps) if truth is not None else None
+    known: Truth | None = None
+    if truth is not None:
+        known = read_truth(truth, frames.times, frames.fps)
+        check_truth(truth, known, frames, rate_hz)
     points = track(frames, locate, options, frame)
     write_track(points, output, frames.start)
     written, scores = [output], {}
-    if known is not None:
-        scores = {"raw fixes": score_track(raw_points(points), known), "track": score_track(points, known)}
     if picture is not None and background is not None:
         title = f"{source.name}: {len(points)} photos"
         save_figure(draw_track(background.draw, background.bounds, points, known, title), picture)
         written.append(picture)
+    if known is not None:
+        scores = {"raw fixes": score_track(raw_points(points), known), "track": score_track(points, known)}
     return Flight(points=points, skipped=frames.skipped, written=written, scores=scores)

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from skypart.bridge.flight import MapPicture, run_track
 from skypart.maps.picture import map_picture
-from skypart.position.fix import Fix, Prior
+from skypart.position.fix import Fix
 from skypart.position.frame import Frame
 from skypart.position.geodesy import distance_m
 from skypart.position.locate import Locator
@@ -28,8 +28,8 @@ def follow(
     options = replace(options, area_km2=max(area_km2(locator), 0.01))
     background = MapPicture(index.bounds, lambda part: map_picture(index, box=part)) if index.sources else None
 
-    def locate(photo: Frame, prior: Prior | None) -> Fix:
-        return locator.locate(photo.image, name=photo.name, prior=prior, hints=photo.hints)
+    def locate(photo: Frame) -> Fix:
+        return locator.locate(photo.image, name=photo.name, hints=photo.hints)
 
     result = run_track(
         flight,
@@ -49,11 +49,12 @@ def follow(
 
 def score_text(score: TrackScore) -> str:
     """A score in one line."""
-    if score.median_m is None or score.p90_m is None:
+    if score.median_m is None or score.p90_m is None or score.inside is None:
         return f"no position in {score.photos} photos"
     return (
         f"median error {score.median_m:.0f} m, 90 % below {score.p90_m:.0f} m, {100 * score.within_50_m:.0f} % within "
-        f"50 m, {100 * score.without_fix:.0f} % without a position"
+        f"50 m, {100 * score.without_fix:.0f} % without a position; "
+        f"truth inside the 95 % radius of {100 * score.inside:.0f} % of the positions"
     )
 
 

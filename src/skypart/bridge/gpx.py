@@ -1,7 +1,7 @@
 """GPX 1.1: a way point a fix, a track of segments; elements in the order of its schema."""
 
 from collections.abc import Sequence
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any
 from xml.etree import ElementTree
 
@@ -32,6 +32,7 @@ def track_to_gpx(points: Sequence[TrackPoint], start: datetime | None = None) ->
         note = "the start of the flight is not known: the clock begins on 1970-01-01T00:00:00Z"
     elif start.tzinfo is None:
         note = "the camera's clock had no time zone and is taken for UTC"
+        start = start.replace(tzinfo=UTC)
     root = _root("track", note)
     track = child(root, "trk")
     child(track, "name", "track")

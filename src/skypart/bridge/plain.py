@@ -57,10 +57,10 @@ def point_values(point: TrackPoint, start: datetime | None) -> dict[str, Any]:
 
 
 def moment(point: TrackPoint, start: datetime | None) -> str:
-    """When a point was, as ISO 8601 in UTC.
+    """When a point was, as ISO 8601: in UTC, with a Z, or by the clock of a start without zone, without one.
 
-    A start without zone is taken for UTC. Without a start the clock is set to the first of January 1970.
+    Without a start the clock is set to the first of January 1970.
     """
     begin = start or datetime(1970, 1, 1, tzinfo=UTC)
-    begin = begin.replace(tzinfo=UTC) if begin.tzinfo is None else begin.astimezone(UTC)
+    begin = begin if begin.tzinfo is None else begin.astimezone(UTC)
     return (begin + timedelta(seconds=point.time_s)).isoformat(timespec="milliseconds").replace("+00:00", "Z")

@@ -1,4 +1,4 @@
-"""What a photo says of itself: when, where and how it was taken. Read, never needed."""
+"""What a photo says of itself: when and how it was taken. Read, never needed."""
 
 import io
 import math
@@ -13,7 +13,7 @@ from PIL import Image
 
 from skypart.errors import SkyPartError
 from skypart.images.decode import open_image
-from skypart.images.xmp import read_pose
+from skypart.images.xmp import CameraPose, read_pose
 
 _EXIF_IFD, _GPS_IFD = 0x8769, 0x8825
 _ORIENTATION, _DATE_TIME, _XMP = 0x0112, 0x0132, 700
@@ -21,6 +21,7 @@ _ORIGINAL, _SUBSECOND, _OFFSET = 0x9003, 0x9291, 0x9011
 _FOCAL, _FOCAL_35MM, _ZOOM = 0x920A, 0xA405, 0xA404
 _WIDTH, _HEIGHT = 0xA002, 0xA003
 _PLANE_X, _PLANE_Y, _PLANE_UNIT = 0xA20E, 0xA20F, 0xA210
+_NORTH, _DIRECTION = 16, 17
 _UNIT_MM = {2: 25.4, 3: 10.0, 4: 1.0}
 _DIAGONAL_35MM = math.hypot(36.0, 24.0)
 
@@ -29,19 +30,12 @@ _DIAGONAL_35MM = math.hypot(36.0, 24.0)
 class CameraFacts:
     """What EXIF and XMP of a photo say, None where they do not.
 
-    time: with its zone where the camera wrote one. latitude, longitude: WGS 84 degrees of the camera's receiver;
-    altitude_m: above the sea. They are for the reader: no position is ever taken from them unless asked for.
-    focal_mm: true focal length; focal_35mm: the equivalent on 36 x 24 mm. fov_deg: across the width of the upright
-    photo. heading_deg: compass direction that is up in the photo. tilt_deg: of the optical axis below the horizon,
-    90 = straight down. relative_altitude_m: above take-off or ground, as the maker counts it.
+    The receiver's position is not read. time: with its zone where the camera wrote one. fov_deg: across the width of
+    the upright photo. heading_deg: compass direction that is up in the photo. tilt_deg: of the optical axis below the
+    horizon, 90 = straight down. relative_altitude_m: above take-off or ground, as the maker counts it.
     """
 
     time: datetime | None = None
-    latitude: float | None = None
-    longitude: float | None = None
-    altitude_m: float | None = None
-    focal_mm: float | None = None
-    focal_35mm: float | None = None
     fov_deg: float | None = None
     heading_deg: float | None = None
     tilt_deg: float | None = None
@@ -64,21 +58,10 @@ def _facts(image: Image.Image) -> CameraFacts:
     main, shot, gps = _tags(image)
     pose = read_pose(_packet(image))
     turned = main.get(_ORIENTATION, 1)
-    heading = pose.yaw
-    if heading is not None and pose.upside_down and turned == 1:
-        heading = (heading + 180.0) % 360.0
-    latitude, longitude = _degrees(gps, 2, "NS", 90.0), _degrees(gps, 4, "EW", 180.0)
-    if latitude is None or longitude is None or (latitude == 0.0 and longitude == 0.0):
-        latitude = longitude = None  # receivers without a fix write zeros
     return CameraFacts(
         time=_time(main, shot),
-        latitude=latitude,
-        longitude=longitude,
-        altitude_m=_altitude(gps),
-        focal_mm=_positive(shot.get(_FOCAL)),
-        focal_35mm=_positive(shot.get(_FOCAL_35MM)),
         fov_deg=_field_of_view(shot, image.size, turned in (5, 6, 7, 8)),
-        heading_deg=heading,
+        heading_deg=_heading(pose, gps, turned in (2, 3, 4, 5, 6, 7, 8)),
         tilt_deg=pose.tilt,
         relative_altitude_m=pose.relative_altitude_m,
     )
@@ -143,32 +126,32 @@ def _time(main: Mapping[int, Any], shot: Mapping[int, Any]) -> datetime | None:
     return None
 
 
-def _degrees(gps: Mapping[int, Any], tag: int, signs: str, limit: float) -> float | None:
-    """Degrees, minutes, seconds at `tag` with the hemisphere in the tag before; south and west are negative."""
-    parts = gps.get(tag)
-    side = _text(gps.get(tag - 1)).upper()[:1]
-    if not isinstance(parts, tuple) or len(parts) != 3 or side not in tuple(signs):
-        return None
-    numbers = [_number(part) for part in parts]
-    if any(n is None or n < 0 for n in numbers):
-        return None
-    value = sum((n or 0.0) / 60.0**i for i, n in enumerate(numbers))
-    return None if value > limit else (-value if side == signs[1] else value)
+def _heading(pose: CameraPose, gps: Mapping[int, Any], turned: bool) -> float | None:
+    """Compass direction that is up in the upright photo, degrees 0 to 360.
+
+    Where EXIF turns the photo upright, that is where the camera points. Else a roll of the gimbal turns it: by all of
+    the roll straight down, at the horizon by half turns only, in between as the ground at the centre of the photo.
+    """
+    yaw = pose.yaw if pose.yaw is not None else _direction(gps)
+    if yaw is None or turned:
+        return yaw
+    roll, tilt = math.radians(pose.roll or 0.0), math.radians(max(pose.tilt or 0.0, 0.0))
+    return (yaw + math.degrees(math.atan2(math.sin(roll) * math.sin(tilt), math.cos(roll)))) % 360.0
 
 
-def _altitude(gps: Mapping[int, Any]) -> float | None:
-    """Metres above the sea; negative below it."""
-    metres = _number(gps.get(6))
-    if metres is None:
+def _direction(gps: Mapping[int, Any]) -> float | None:
+    """Where the camera points, degrees 0 to 360 from true north; None where counted from another north."""
+    degrees = _number(gps.get(_DIRECTION))
+    if degrees is None or not 0.0 <= degrees <= 360.0 or _text(gps.get(_NORTH)).upper() != "T":
         return None
-    below = gps.get(5) in (1, b"\x01", "\x01")
-    return -metres if below else metres
+    return degrees % 360.0
 
 
 def _field_of_view(shot: Mapping[int, Any], size: tuple[int, int], swapped: bool) -> float | None:
     """Degrees across the upright photo's width: from the sensor's size, else from the 35-mm equivalent.
 
-    None where the photo was cropped or zoomed in a way that the tags do not settle.
+    Where the two differ by more than a fifth, the photo was resized and kept its sensor's pixels to the millimetre:
+    then the equivalent counts. None where it was cropped or zoomed in a way that the tags do not settle.
     """
     width, height = _positive(shot.get(_WIDTH)) or size[0], _positive(shot.get(_HEIGHT)) or size[1]
     if abs(width * size[1] / (height * size[0]) - 1.0) > 0.02:
@@ -178,11 +161,14 @@ def _field_of_view(shot: Mapping[int, Any], size: tuple[int, int], swapped: bool
     pitch = _positive(shot.get(_PLANE_Y if swapped else _PLANE_X))
     unit = _UNIT_MM.get(shot.get(_PLANE_UNIT, 2))
     across = height if swapped else width
+    half = other = None
     if focal and pitch and unit:
         half = across / pitch * unit / (2.0 * focal * zoom)
-    elif equivalent and zoom == 1.0:
-        half = across / math.hypot(width, height) * _DIAGONAL_35MM / (2.0 * equivalent)
-    else:
+    if equivalent and zoom == 1.0:
+        other = across / math.hypot(width, height) * _DIAGONAL_35MM / (2.0 * equivalent)
+    if half is None or (other is not None and abs(half / other - 1.0) > 0.2):
+        half = other
+    if half is None:
         return None
     fov = math.degrees(2.0 * math.atan(half))
     return fov if 1.0 <= fov <= 170.0 else None

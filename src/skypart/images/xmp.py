@@ -24,13 +24,14 @@ class CameraPose:
     """Angles in degrees and height in metres, None where the packet does not say.
 
     yaw: compass direction of the camera, 0 to 360; that of the airframe where the camera's own is not there.
-    tilt: of the optical axis below the horizon, 90 = straight down. upside_down: the gimbal stands on its head.
+    tilt: of the optical axis below the horizon, 90 = straight down. roll: about the optical axis, clockwise as the
+    camera sees it.
     relative_altitude_m: above the take-off point (DJI, Autel) or the ground (Parrot).
     """
 
     yaw: float | None = None
     tilt: float | None = None
-    upside_down: bool = False
+    roll: float | None = None
     relative_altitude_m: float | None = None
 
 
@@ -46,7 +47,7 @@ def read_pose(packet: bytes | str | None) -> CameraPose:
     return CameraPose(
         yaw=None if yaw is None else yaw % 360.0,
         tilt=None if pitch is None else -pitch,
-        upside_down=roll is not None and abs(roll) > 90.0,
+        roll=roll,
         relative_altitude_m=height,
     )
 

@@ -5,12 +5,11 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
 from rasterio.transform import Affine
 
 from skypart.maps.footprint import Bounds
 from skypart.maps.grid import Grid, Plane, Point, apply_affine
-from skypart.maps.local_frame import Degrees, FloatArray, LocalFrame, wrapped
+from skypart.maps.local_frame import FloatArray, LocalFrame, wrapped
 from skypart.maps.mesh import Locate
 from skypart.maps.patch import PixelReader
 from skypart.maps.warp import Sample, warp
@@ -91,22 +90,12 @@ class MapSource:
             boxes.append((box.south, west, box.north, west + width))
         return np.asarray(boxes)
 
-    def sample(self, *, latitude: ArrayLike, longitude: ArrayLike) -> Sample:
-        """The map's colours at (h, w) places in WGS 84 degrees, neighbours in the arrays being so on the ground.
-
-        Averaged where they lie further apart than the map's pixels, else interpolated. Only the window that is
-        needed is read. Several threads may call this.
-        """
-        lat, lon = np.asarray(latitude, dtype=np.float64), np.asarray(longitude, dtype=np.float64)
-
-        def locate(rows: NDArray[np.int64], columns: NDArray[np.int64]) -> Degrees:
-            chosen = np.ix_(rows, columns)
-            return Degrees(lat[chosen], lon[chosen])
-
-        return self.draw(locate, (lat.shape[0], lat.shape[1]))
-
     def draw(self, locate: Locate, shape: tuple[int, int]) -> Sample:
-        """As `sample`, for places that can be computed: only a coarse mesh of them is asked for."""
+        """The map's colours at (h, w) places, neighbours in the picture being so on the ground.
+
+        locate: says where places lie; only a coarse mesh of them is asked for. Averaged where they lie further apart
+        than the map's pixels, else interpolated. Only the window that is needed is read. Several threads may call this.
+        """
         if len(self.parts) == 1:
             return warp(self.parts[0].grid, self.parts[0].reader, locate, shape)
         rgb, valid = np.zeros((*shape, 3), np.uint8), np.zeros(shape, np.bool_)

@@ -125,6 +125,9 @@ def _folder_source(folder: Path) -> MapSource:
 
 
 def _is_raster(file: Path) -> bool:
+    """Whether a file of a folder is a map; hidden ones (macOS leaves `._town.tif` beside `town.tif`) never are."""
+    if file.name.startswith("."):
+        return False
     suffix = file.suffix.lower()
     if suffix in _RASTER_SUFFIXES:
         return True

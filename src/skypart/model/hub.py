@@ -33,7 +33,8 @@ class HubMixin(
 
         model = cast("SkyPart", self)
         card = super().generate_model_card(*args, **(card_fields(model) | kwargs))
-        card.data.license = model.provenance.get("licence", card.data.license)
+        if "licence" in model.provenance:
+            card.data["license"] = model.provenance["licence"]
         return card
 
     def push_to_hub(self, repo_id: str, *, model_card_kwargs: dict[str, Any] | None = None, **kwargs: Any) -> str:

@@ -16,6 +16,7 @@ from skypart.atomic import check_place, write_text
 from skypart.errors import SkyPartError
 from skypart.evaluation.drawing import check_picture, save_figure
 from skypart.images.decode import list_photos
+from skypart.maps.local_frame import LocalFrame
 from skypart.maps.manifest import Manifest
 from skypart.position.confidence import MOST_WRONG, RIGHT_M, Calibration, fit
 from skypart.position.fix import Fix
@@ -29,10 +30,15 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Outcome:
-    """A located photo. error_m: of the best guess, whether or not it counts as a fix; infinite outside the map."""
+    """A located photo. error_m: of the best guess, whether or not it counts as a fix; infinite outside the map.
+
+    east_m, north_m: the same error by its direction, from the truth to the guess; NaN where it is not known.
+    """
 
     fix: Fix
     error_m: float
+    east_m: float = math.nan
+    north_m: float = math.nan
 
     @property
     def outside(self) -> bool:
@@ -83,14 +89,31 @@ def locate_labelled(locator: Locator, photos: Sequence[LabelledPhoto], outside: 
                 continue
             if not fix.evidence:
                 continue
-            error = photo.error_m(latitude=fix.evidence["latitude"], longitude=fix.evidence["longitude"])
-            outcomes.append(Outcome(fix, error))
+            outcomes.append(_outcome(photo, fix))
     return outcomes
 
 
-def fit_outcomes(outcomes: Sequence[Outcome], source: str, most_wrong: float = MOST_WRONG) -> Calibration:
-    """A calibration from located photos."""
-    return fit([o.fix.evidence for o in outcomes], [o.error_m for o in outcomes], source, most_wrong)
+def _outcome(photo: LabelledPhoto, fix: Fix) -> Outcome:
+    """How far the best guess for a photo lies from the truth, and which way."""
+    guess = {name: fix.evidence[name] for name in ("latitude", "longitude")}
+    error = photo.error_m(**guess)
+    if photo.latitude is None or photo.longitude is None:
+        return Outcome(fix, error)
+    away = LocalFrame(latitude=photo.latitude, longitude=photo.longitude).to_metres(**guess)
+    return Outcome(fix, error, float(away.x), float(away.y))
+
+
+def fit_outcomes(
+    outcomes: Sequence[Outcome], source: str, most_wrong: float = MOST_WRONG, map_error: bool = False
+) -> Calibration:
+    """A calibration from located photos.
+
+    map_error: keep what the photos of a map err in common apart, as the calibration's floor; for maps to be used.
+    """
+    offsets = [(o.east_m, o.north_m) for o in outcomes] if map_error else None
+    maps = [o.fix.candidates[0].map_name if o.fix.candidates else "" for o in outcomes]
+    evidence, errors = [o.fix.evidence for o in outcomes], [o.error_m for o in outcomes]
+    return fit(evidence, errors, source, most_wrong, offsets, maps)
 
 
 def cross_validate(
@@ -98,10 +121,12 @@ def cross_validate(
     folds: int = 5,
     most_wrong: float = MOST_WRONG,
     groups: Sequence[str] | None = None,
+    map_error: bool = False,
 ) -> tuple[Floats, Floats]:
     """Confidence and radius (infinite: no fix) of each photo by a calibration fitted without its fold.
 
     groups: a name for each photo, as of its map; photos of one name are then a fold, instead of some drawn at random.
+    map_error: as in fit_outcomes.
     """
     order = np.random.default_rng(0).permutation(len(outcomes))
     parts = [set(order[fold::folds].tolist()) for fold in range(folds)]
@@ -110,7 +135,8 @@ def cross_validate(
     confidence, radius = np.zeros(len(outcomes)), np.full(len(outcomes), math.inf)
     for mine in parts:
         try:
-            calibration = fit_outcomes([o for i, o in enumerate(outcomes) if i not in mine], "fold", most_wrong)
+            others = [o for i, o in enumerate(outcomes) if i not in mine]
+            calibration = fit_outcomes(others, "fold", most_wrong, map_error)
         except SkyPartError as error:
             raise SkyPartError(f"too few photos to check the calibration by {len(parts)} folds: {error}") from error
         for index in mine:
@@ -211,8 +237,11 @@ def run_calibration(locator: Locator, labelled: Path, outside: Sequence[Path], p
         raise SkyPartError(
             f"{len(photos) + len(strangers)} photos are too few to calibrate with; give {ENOUGH} or more"
         )
+    if not strangers and all(photo.latitude is not None for photo in photos):
+        told = "all photos are of the map, but some must be located wrongly to calibrate with"
+        console.print(f"{told}; give photos of other places too (--outside)", style="yellow", soft_wrap=True)
     outcomes = locate_labelled(locator, photos, strangers)
-    calibration = fit_outcomes(outcomes, f"{len(outcomes)} photos of {labelled.name}")
+    calibration = fit_outcomes(outcomes, f"{len(outcomes)} photos of {labelled.name}", map_error=True)
     if math.isinf(min(calibration.refined, calibration.voted)):
         raise SkyPartError(
             f"of {len(outcomes)} photos too few are located surely enough to say how far fixes err; nothing was "
@@ -221,7 +250,7 @@ def run_calibration(locator: Locator, labelled: Path, outside: Sequence[Path], p
     store_calibration(locator, calibration)
     kept = {"calibration": _with_maps(locator, calibration)}
     try:
-        confidence, radius = cross_validate(outcomes)
+        confidence, radius = cross_validate(outcomes, map_error=True)
     except SkyPartError as error:
         write_text(report_file, json.dumps({"quality": None, **kept}, indent=1, allow_nan=False) + "\n")
         return f"calibrated on {len(outcomes)} photos, but nothing can be said of how well it holds: {error}"

@@ -9,7 +9,7 @@ from importlib.resources import files
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 from scipy.optimize import minimize
 
 from skypart.errors import SkyPartError
@@ -18,6 +18,8 @@ RIGHT_M = 50.0
 """A fix is called right if it lies within this distance of the truth."""
 MOST_WRONG = 0.03
 """Share of accepted photos that may be wrong when a threshold is chosen."""
+_ENOUGH_OF_A_MAP = 10
+"""Accepted photos of a map from which on their common error is known."""
 FEATURES = ("similarity", "agreement", "inliers", "inlier_share", "alignment")
 Floats = NDArray[np.float64]
 
@@ -33,9 +35,9 @@ class Calibration:
     weights, offset: of a logistic score over FEATURES. steps: (score, probability) corners of a rising line.
     threshold: confidence below which there is no fix. refined, voted: 95 % error in units of the fix's own scale;
     infinite where too few photos were such to say, and such a photo gets no fix. photos: how many it was fitted on.
-    source: what they were. floor_m: joins every radius as the other leg of a right triangle; for what the photos could
-    not show, such as errors of a map's own georeference where they were rendered from it. matching: see MATCHING.
-    model: digest of the model it was fitted with, where it may be used with others.
+    source: what they were. floor_m: the map's own error, which all photos of it share; joins every radius as the other
+    leg of a right triangle. matching: see MATCHING. model: digest of the model it was fitted with, where it may be used
+    with others.
     """
 
     weights: tuple[float, ...]
@@ -107,34 +109,81 @@ def features(evidence: Sequence[Mapping[str, float]]) -> Floats:
 
 
 def fit(
-    evidence: Sequence[Mapping[str, float]], errors_m: Sequence[float], source: str, most_wrong: float = MOST_WRONG
+    evidence: Sequence[Mapping[str, float]],
+    errors_m: Sequence[float],
+    source: str,
+    most_wrong: float = MOST_WRONG,
+    offsets: ArrayLike | None = None,
+    maps: Sequence[str] | None = None,
 ) -> Calibration:
     """A calibration from located photos: their evidence, and their errors in metres (infinite outside the map).
 
     most_wrong: the threshold is the lowest at which at most this share of the accepted photos is wrong, and enough are
-    right to say a radius.
+    right to say a radius. offsets: (n, 2) errors to the east and the north, NaN where not known; with them, what the
+    photos of a map have in common becomes the floor. maps: each photo's map, if not all are of one.
     """
     x, errors = features(evidence), np.asarray(errors_m, dtype=np.float64)
     right = errors <= RIGHT_M
     if len(errors) < 20 or not 0 < right.sum() < len(right):
         raise SkyPartError(
             f"calibration needs at least 20 photos, some located rightly and some not; there are {len(errors)}, "
-            f"{int(right.sum())} right: add photos, also from outside the map"
+            f"{int(right.sum())} right: add photos, also from outside the map (--outside)"
         )
     weights, offset = _logistic(x, right)
     scores = x @ weights + offset
     steps = _isotonic(scores, right)
     chances = np.interp(scores, *np.array(steps).T)
     matched = np.array([e["inliers"] > 0 for e in evidence])
-    every = errors / np.array([e["scale_m"] for e in evidence])
-    threshold = _threshold(chances, right, every, most_wrong)
+    scales = np.array([e["scale_m"] for e in evidence])
+    threshold = _threshold(chances, right, errors / scales, most_wrong)
     accepted = chances >= threshold
+    floor = 0.0
+    if offsets is not None:
+        names = np.array(maps if maps is not None else [""] * len(errors))
+        own, shared = _shared(np.asarray(offsets, dtype=np.float64), errors, accepted, right, names)
+        least = _least_floor(errors[accepted], own[accepted], scales[accepted])
+        floor = min(max(least, shared), 2.0 * shared)  # 1.0 to 1.7 times the shared error where the rest is normal
+    every = _legs(errors, floor) / scales
     pooled = conformal(every[accepted])
     groups = [every[accepted & chosen] for chosen in (matched, ~matched)]
     refined, voted = (_limit(group, pooled) for group in groups)
     return Calibration(
-        tuple(weights.tolist()), float(offset), tuple(steps), threshold, refined, voted, len(errors), source
+        tuple(weights.tolist()), float(offset), tuple(steps), threshold, refined, voted, len(errors), source, floor
     )
+
+
+def _shared(
+    offsets: Floats, errors: Floats, accepted: NDArray[np.bool_], right: NDArray[np.bool_], maps: NDArray[np.str_]
+) -> tuple[Floats, float]:
+    """(n,) errors in metres without what a map's photos have in common, and the longest such common error.
+
+    A map's is the mean of its accepted photos that are right; one with few of them has none.
+    """
+    own, longest = errors.copy(), 0.0
+    known = np.isfinite(offsets).all(axis=1)
+    for name in np.unique(maps):
+        mine = known & (maps == name)
+        shown = mine & accepted & right
+        if shown.sum() >= _ENOUGH_OF_A_MAP:
+            mean = offsets[shown].mean(axis=0)
+            own[mine] = np.linalg.norm(offsets[mine] - mean, axis=1)
+            longest = max(longest, float(np.linalg.norm(mean)))
+    return own, longest
+
+
+def _least_floor(errors: Floats, own: Floats, scales: Floats) -> float:
+    """The least floor that, joined to the 95 % limit of the `own` errors, covers 95 % of the whole ones.
+
+    A common error adds to another in full where both point the same way, so it is more than the common error's length.
+    """
+    limit = conformal(own / scales)
+    return conformal(_legs(errors, limit * scales)) if math.isfinite(limit) else 0.0
+
+
+def _legs(longest: Floats, other: Floats | float) -> Floats:
+    """Legs of right triangles, by their longest side and the other leg; 0 where that is the longer."""
+    square = np.square(longest) - np.square(other)
+    return np.asarray(np.sqrt(np.maximum(square, 0.0)))
 
 
 def _limit(group: Floats, pooled: float) -> float:

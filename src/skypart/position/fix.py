@@ -18,8 +18,9 @@ class Prior:
 class Hints:
     """What is known of the camera, None where it is not.
 
-    heading_deg: compass direction that is up in the photo. altitude_m: above the ground. tilt_deg: of the optical
-    axis below the horizon, 90 = straight down. fov_deg: across the photo's width.
+    heading_deg: compass direction that is up in the photo. altitude_m: above the ground, or above take-off where that
+    is all the file says. tilt_deg: of the optical axis below the horizon, 90 = straight down. fov_deg: across the
+    photo's width.
     """
 
     heading_deg: float | None = None
@@ -58,7 +59,8 @@ class Fix:
     map were matched. calibrated: False where radius and confidence are those of the default
     model on maps of ours, not fitted to this map.
     heading_deg: compass direction that is up in the photo; ground_m: metres of ground across the photo; both None
-    unless refined. drone_latitude, drone_longitude: of the camera, None unless tilt and altitude are known.
+    unless refined. drone_latitude, drone_longitude: of the camera, None unless its tilt is known, and its lens (if
+    refined) or altitude.
     candidates: the best views, best first. peaks: places they agree on, best first. seconds: time taken.
     """
 

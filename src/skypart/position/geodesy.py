@@ -1,6 +1,4 @@
-"""Distance, bearing and offset on the WGS 84 ellipsoid. Degrees are always named, never positional."""
-
-from typing import NamedTuple
+"""Distance and offset on the WGS 84 ellipsoid. Degrees are always named, never positional."""
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -8,28 +6,15 @@ from numpy.typing import ArrayLike
 from skypart.maps.local_frame import GEOD, Degrees, FloatArray
 
 
-class Inverse(NamedTuple):
-    """From one point to another: metres along the geodesic, compass degrees 0..360 at its start."""
-
-    metres: FloatArray
-    bearing: FloatArray
-
-
-def between(*, latitude: ArrayLike, longitude: ArrayLike, to_latitude: ArrayLike, to_longitude: ArrayLike) -> Inverse:
-    """Metres and bearing from points to points, in degrees; any shapes, broadcast."""
-    points = (longitude, latitude, to_longitude, to_latitude)
-    arrays = np.broadcast_arrays(*(np.asarray(each, dtype=np.float64) for each in points))
-    one, other, to_one, to_other = (each.ravel() for each in arrays)
-    bearing, _, metres = GEOD.inv(one, other, to_one, to_other)
-    shape = arrays[0].shape
-    return Inverse(metres.reshape(shape), np.mod(bearing, 360.0).reshape(shape))
-
-
 def distance_m(
     *, latitude: ArrayLike, longitude: ArrayLike, to_latitude: ArrayLike, to_longitude: ArrayLike
 ) -> FloatArray:
     """Metres along the ellipsoid between points in degrees; any shapes, broadcast."""
-    return between(latitude=latitude, longitude=longitude, to_latitude=to_latitude, to_longitude=to_longitude).metres
+    points = (longitude, latitude, to_longitude, to_latitude)
+    arrays = np.broadcast_arrays(*(np.asarray(each, dtype=np.float64) for each in points))
+    one, other, to_one, to_other = (each.ravel() for each in arrays)
+    metres: FloatArray = GEOD.inv(one, other, to_one, to_other)[2]
+    return metres.reshape(arrays[0].shape)
 
 
 def offset(*, latitude: ArrayLike, longitude: ArrayLike, bearing: ArrayLike, metres: ArrayLike) -> Degrees:

@@ -127,7 +127,8 @@ class Locator:
                 common, reason=cannot if unread else "no place in this map resembles the photo clearly enough"
             )
         heading = refined.heading_deg if refined else hints.heading_deg
-        camera = drone_place(latitude=latitude, longitude=longitude, heading=heading, hints=hints)
+        ground = refined.ground_m if refined else None
+        camera = drone_place(latitude=latitude, longitude=longitude, heading=heading, ground_m=ground, hints=hints)
         return replace(
             common,
             latitude=latitude,
@@ -136,7 +137,7 @@ class Locator:
             map_error_m=self.calibration.floor_m,
             refined=refined is not None,
             heading_deg=refined.heading_deg if refined else None,
-            ground_m=refined.ground_m if refined else None,
+            ground_m=ground,
             drone_latitude=camera[0] if camera else None,
             drone_longitude=camera[1] if camera else None,
         )

@@ -1,7 +1,7 @@
 """`skypart locate`: photos from disk, with what their files say of the camera."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from contextlib import closing
 from pathlib import Path
 
@@ -70,16 +70,39 @@ def read_hints(
     )
 
 
-def locate_photo(locator: Locator, photo: Path, prior: Prior | None = None, hints: Hints | None = None) -> Fix:
-    """Locate a photo; EXIF and XMP fill in what `hints` leave open."""
-    known = join_hints(hints or Hints(), hints_of(read_camera_facts(photo)))
+def read_format(format: str, output: Path | None, formats: Collection[str]) -> str:
+    """From `--format` and `-o`: what is said, else what the file's suffix asks for, else a table.
+
+    formats: those there are; a suffix that is none of them asks for nothing. GeoJSON may be called .json.
+    """
+    said, asked = format.lower(), output.suffix.lower().removeprefix(".") if output is not None else ""
+    if asked not in formats or (said, asked) == ("geojson", "json"):
+        return said or "table"
+    if said not in ("", asked):
+        raise SkyPartError(
+            f"{output}: its suffix asks for {asked}, --format for {said}; leave --format out or rename the file"
+        )
+    return asked
+
+
+def locate_photo(
+    locator: Locator, photo: Path, prior: Prior | None = None, hints: Hints | None = None, *, exif: bool = True
+) -> Fix:
+    """Locate a photo; EXIF and XMP fill in what `hints` leave open, unless `exif` is False."""
+    own = hints_of(read_camera_facts(photo)) if exif else Hints()
+    known = join_hints(hints or Hints(), own)
     return locator.locate(read_rgb(photo), name=str(photo), prior=prior, hints=known)
 
 
 def locate_photos(
-    locator: Locator, sources: Sequence[Path], prior: Prior | None = None, hints: Hints | None = None
+    locator: Locator,
+    sources: Sequence[Path],
+    prior: Prior | None = None,
+    hints: Hints | None = None,
+    *,
+    exif: bool = True,
 ) -> list[Fix]:
-    """Locate photos and folders of photos; EXIF and XMP fill in what `hints` leave open.
+    """Locate photos and folders of photos; EXIF and XMP fill in what `hints` leave open, unless `exif` is False.
 
     One that cannot be read has no fix, and the reason for it; an error only if none can.
     """
@@ -87,7 +110,7 @@ def locate_photos(
     with closing(track(list_photos(sources), "locating")) as bar:
         for photo in bar:
             try:
-                fixes.append(locate_photo(locator, photo, prior, hints))
+                fixes.append(locate_photo(locator, photo, prior, hints, exif=exif))
             except SkyPartError as error:
                 errors.append(error)
                 fixes.append(Fix(photo=str(photo), reason=str(error), calibrated=locator.calibrated))

@@ -2,12 +2,14 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
 from skypart.errors import SkyPartError
 from skypart.maps.local_frame import FloatArray, wrapped
+from skypart.position.frames import Frames
 from skypart.position.geodesy import distance_m
 from skypart.position.track_point import TrackPoint
 from skypart.position.truth import Truth
@@ -68,6 +70,27 @@ def score_track(points: Sequence[TrackPoint], truth: Truth, longest_gap_s: float
         without_fix=1.0 - told / count,
         inside=float((error <= np.array(radii)).mean()) if told else None,
     )
+
+
+def check_truth(path: Path, truth: Truth, frames: Frames, rate_hz: float, longest_gap_s: float = 10.0) -> None:
+    """Refuse the truth of `path` if it cannot cover any photo of a flight; to be asked before long work begins.
+
+    rate_hz: frames a second that are taken from a video. Of a video only the length is known, as its container tells.
+    """
+    begin, end = float(truth.time_s[0]), float(truth.time_s[-1])
+    if frames.times:
+        seconds = np.array(sorted(frames.times.values()))
+        covered, last = bool(_known(seconds, truth, longest_gap_s).any()), float(seconds[-1])
+    elif len(frames) and frames.fps:
+        last = len(frames) / min(rate_hz, frames.fps)
+        covered = begin <= last + longest_gap_s and end >= 0.0
+    else:
+        return
+    if not covered:
+        raise SkyPartError(
+            f"{path}: covers none of the flight's photos, with times from {begin:.1f} to {end:.1f} s where the flight "
+            f"goes from 0 to {last:.1f} s; count its times from the start of the flight"
+        )
 
 
 def raw_points(points: Sequence[TrackPoint]) -> list[TrackPoint]:

@@ -26,12 +26,12 @@ class Sighting:
     trust: float
 
 
-def sightings_of(fix: Fix | None, frame: LocalFrame, fresh: float, doubtful: bool) -> tuple[Sighting, ...]:
-    """The fix's own place, and the other peaks with what trust it leaves.
+def sightings_of(fix: Fix | None, frame: LocalFrame, fresh: float) -> tuple[Sighting, ...]:
+    """The fix's own place, and the other peaks with what trust it leaves; none without a fix.
 
-    fresh: 0..1, how much of the photo is news after the one before. doubtful: take the peaks of a photo without a fix.
+    fresh: 0..1, how much of the photo is news after the one before.
     """
-    if fix is None or not (fix.found or doubtful):
+    if fix is None or not fix.found:
         return ()
     trust = min(max(fix.confidence, 0.0), _MOST_TRUST)
     places: list[tuple[float, float, float, float]] = []
@@ -47,7 +47,7 @@ def sightings_of(fix: Fix | None, frame: LocalFrame, fresh: float, doubtful: boo
         place = np.array([float(spot.x), float(spot.y)])
         if share < _FAINT or not (np.isfinite(place).all() and math.isfinite(spread)):
             continue
-        if made and fix.found and math.dist(place, made[0].place) < 2.0 * spread:
+        if made and math.dist(place, made[0].place) < 2.0 * spread:
             continue  # the fix again, as it was before its refinement
         made.append(Sighting(place, max(spread, _LEAST_M) ** 2 / fresh, share * fresh))
     return tuple(made)

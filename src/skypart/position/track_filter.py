@@ -26,7 +26,7 @@ from skypart.position.beliefs import (
     predicted,
     updated,
 )
-from skypart.position.fix import Fix, Prior
+from skypart.position.fix import Fix
 from skypart.position.motion import Floats, radius_95
 from skypart.position.sightings import Sighting, sightings_of
 from skypart.position.track_options import TrackOptions
@@ -60,41 +60,24 @@ class TrackFilter:
         self._time: float | None = None
         self._heard: float | None = None
 
-    def step(self, time_s: float, fix: Fix | None, searched_m2: float | None = None) -> TrackPoint:
-        """The position at `time_s`, given the photo's fix (or none).
-
-        searched_m2: area that the photo was searched in, if not the whole map.
-        """
+    def step(self, time_s: float, fix: Fix | None) -> TrackPoint:
+        """The position at `time_s`, given the photo's fix (or none)."""
         before, after = self._beliefs, self._predict(time_s)
         fresh = self._fresh(time_s)
-        sightings = sightings_of(fix, self.frame, fresh, self.options.doubtful)
+        sightings = sightings_of(fix, self.frame, fresh)
         if sightings:
-            if fix is not None and fix.found:
-                after = replace(after, misses=after.misses + fresh)
+            after = replace(after, misses=after.misses + fresh)
             seconds = time_s - self._time if self._time is not None else 0.0
             leak = math.log(fresh) - _CAP * max(self.options.recover_after - 1, 0.5)
             total = float(np.logaddexp.reduce([self._unknown, *after.weight]))
             self._unknown = float(np.logaddexp(self._unknown, total + leak))
-            after = self._weigh(before, after, sightings, seconds, searched_m2 or self.options.area_km2 * 1e6)
+            after = self._weigh(before, after, sightings, seconds)
             self._heard = time_s
         self._time = time_s
         self._beliefs = self._kept(merged(after, _MOST, _FAINTEST))
         point, best = self._point(time_s, fix)
         self.steps.append(Step(time_s, sightings, self._beliefs.parent, self._beliefs.sighting, best, point.confidence))
         return point
-
-    def prior(self, time_s: float) -> Prior | None:
-        """Where the photo of `time_s` is to be expected; None while that is not known well."""
-        if not self.steps or self.steps[-1].best == NONE:
-            return None
-        _, mean, covariance = _cluster(self._predict(time_s), self.steps[-1].best)
-        radius = radius_95(covariance[:2, :2])
-        if radius > self.options.lost_radius_m:
-            return None
-        place = self.frame.to_degrees(mean[0], mean[1])
-        return Prior(
-            latitude=float(place.latitude), longitude=float(place.longitude), radius_m=max(100.0, 2.0 * radius)
-        )
 
     def _predict(self, time_s: float) -> Beliefs:
         if not math.isfinite(time_s) or (self._time is not None and time_s < self._time):
@@ -109,13 +92,11 @@ class TrackFilter:
             return 1.0
         return min(1.0, max(0.05, (time_s - self._heard) / self.options.error_memory_s))
 
-    def _weigh(
-        self, before: Beliefs, after: Beliefs, sightings: tuple[Sighting, ...], seconds: float, area_m2: float
-    ) -> Beliefs:
+    def _weigh(self, before: Beliefs, after: Beliefs, sightings: tuple[Sighting, ...], seconds: float) -> Beliefs:
         """Every track without and with each sighting, and tracks that begin at one."""
         groups = [after]
         for number, sighting in enumerate(sightings):
-            odds = math.log(area_m2) + density(after, sighting)
+            odds = math.log(self.options.area_km2 * 1e6) + density(after, sighting)
             able = (odds > 0.0) & self._reachable(before, sighting, seconds)
             supported = updated(after.take(able), sighting, number, self.motion)
             gain = sighting.trust * np.minimum(odds[able], _CAP)

@@ -16,9 +16,7 @@ class TrackOptions:
     are spread. recover_after: fixes in a row that must agree on another place before the track jumps there.
     lost_after: fixes in a row that contradict a track before it is given up. lost_radius_m: 95 % radius beyond which a
     position is no longer told. error_memory_s: photos nearer in time than this show the same ground, err alike and
-    count for less. doubtful: let photos without a fix speak for the places they resemble, with what confidence they
-    have. smooth: let later photos correct earlier positions. use_prior: search near the expected place only, but on
-    every fourth photo.
+    count for less. smooth: let later photos correct earlier positions.
     """
 
     max_speed: float = 25.0
@@ -28,9 +26,7 @@ class TrackOptions:
     lost_after: int = 10
     lost_radius_m: float = 300.0
     error_memory_s: float = 1.0
-    doubtful: bool = False
     smooth: bool = True
-    use_prior: bool = False
 
     def __post_init__(self) -> None:
         """Refuse what makes no sense."""

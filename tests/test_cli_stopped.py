@@ -1,0 +1,30 @@
+"""Ctrl-C: only verbs that keep their work say that they go on."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import Run
+
+
+@pytest.mark.parametrize(
+    ("place", "words", "resumes"),
+    [
+        ("skypart.position.photos.open_locator", ["locate", "i", "p.jpg"], False),
+        ("skypart.position.photos.open_locator", ["track", "i", "index", "-o", "t.gpx"], False),
+        ("skypart.position.photos.open_locator", ["calibrate", "i", "labelled"], False),
+        ("skypart.maps.cut.view_options", ["index", "town.tif", "-o", "i"], True),
+        ("skypart.datasets.fetch.fetch", ["data", "fetch", "all"], True),
+    ],
+)
+def test_a_stopped_verb_says_what_the_next_start_does(
+    place: str, words: list[str], resumes: bool, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stop(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(place, stop)
+    code, _, err = run(*words)
+    told = "skypart: stopped; start the same command again to go on" if resumes else "skypart: stopped"
+    assert code == 130 and err.splitlines()[-1] == told
