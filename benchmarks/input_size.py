@@ -106,10 +106,10 @@ def main() -> None:
     lines = [
         "# 224 against 336 px",
         "",
-        f"The shipped model, and the same trained on for {arguments.steps} steps of {arguments.batch} pairs at each size, "
-        f"from new {EDGE} px pictures of places it was trained on. R@1 in per cent, drone to satellite / satellite to "
-        f"drone, on the 200 real test places of [default-model.md](default-model.md), rendered at {EDGE} px instead of "
-        "256. One seed.",
+        f"The shipped model, and the same trained on for {arguments.steps} steps of {arguments.batch} pairs at each "
+        f"size, from new {EDGE} px pictures of places it was trained on. R@1 in per cent, drone to satellite / "
+        f"satellite to drone, on the 200 real test places of [default-model.md](default-model.md), rendered at "
+        f"{EDGE} px instead of 256. One seed.",
         "",
         "| model | input, px | steps | training, s | real, D→S / S→D | ms to embed an image |",
         "|---|---|---|---|---|---|",
