@@ -16,6 +16,7 @@ from skypart.images.preprocess import Preprocessing
 from skypart.model import HeadConfig, SkyPart, save_model, shipped
 from skypart.training.checkpoint import checkpoints
 from skypart.training.journal import Journal
+from skypart.training.run import STOPPED
 from skypart.worlds.make import make_world
 from skypart.worlds.request import Request, build_request
 
@@ -119,7 +120,7 @@ def test_every_command_of_the_page(workplace: Workplace, monkeypatch: pytest.Mon
         elif ("sh", text) in everything[number + 1 :]:  # the page comes back to it to show how it goes on
             with monkeypatch.context() as patch:
                 stop_after_the_first_step(patch)
-                assert "stopped at step 1; start the same command again" in workplace.run(command)
+                assert "stopped at step 1; start the same command again" in workplace.run(command, (STOPPED,))
         else:
             told = workplace.run(command, (0, NO_FIX) if command[1] == "locate" else (0,))
             assert command[1] != "train" or ("trained 4 steps" in told and "best by validation" in told), told

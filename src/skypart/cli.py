@@ -127,8 +127,9 @@ def train(
     """Train a model from a recipe; the same command goes on where a run was broken off."""
     from skypart.training.run import train_recipe
 
-    told = train_recipe(recipe, overrides or [], overfit)
+    told, code = train_recipe(recipe, overrides or [], overfit)
     typer.echo(told, nl=bool(told))
+    raise typer.Exit(code)
 
 
 @app.command()

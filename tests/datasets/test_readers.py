@@ -5,6 +5,7 @@ import pytest
 from skypart.datasets import denseuav, folders, open_dataset, sues200
 from skypart.datasets.records import Dataset, Position
 from skypart.errors import SkyPartError
+from skypart.evaluation.published import PUBLISHED_TESTS, is_published
 from tests.datasets.fakes import make_denseuav, make_folders, make_sues_raw, make_university, picture
 
 SHARED = Path(__file__).resolve().parents[3] / "shared"
@@ -165,3 +166,34 @@ def test_a_gps_list_in_another_encoding_is_named(tmp_path: Path) -> None:
     (tmp_path / "Dense_GPS_ALL.txt").write_text("a b c", encoding="utf-16")
     with pytest.raises(SkyPartError, match=r"Dense_GPS_ALL\.txt: is no text in UTF-8"):
         denseuav.read_positions(tmp_path)
+
+
+def test_a_world_that_is_not_finished_is_refused(tmp_path: Path) -> None:
+    root = make_sues_raw(tmp_path)
+    (root / "world.json").write_text('{"complete": false}')
+    with pytest.raises(SkyPartError, match="not finished"):
+        open_dataset(root)
+    (root / "world.json").write_text('{"complete": true}')
+    assert open_dataset(root).train
+
+
+def test_a_split_of_its_own_is_not_the_published_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    root = make_sues_raw(tmp_path)
+    official = open_dataset(root)
+    (root / "train_ids.txt").write_text("8\n12\n")
+    own = open_dataset(root)
+    for data, published in ((official, True), (own, False)):
+        monkeypatch.setitem(PUBLISHED_TESTS, "sues200", sizes(data))
+        assert is_published(data) == published
+    assert "official" in official.notes[0] and "its own train_ids.txt" in own.notes[0]
+
+
+def test_denseuav_says_which_positions_are_missing(tmp_path: Path) -> None:
+    root = make_denseuav(tmp_path)
+    assert not open_dataset(root).notes
+    for name in ("test", "ALL"):
+        file = root / f"Dense_GPS_{name}.txt"
+        file.write_text("".join(line for line in file.read_text().splitlines(True) if "/002257/" not in line))
+    assert open_dataset(root).notes == (
+        "1 locations have no line in Dense_GPS_*.txt (first: 002257): SDM and MA cannot be computed",
+    )

@@ -10,6 +10,7 @@ from skypart.datasets.records import TestSplit
 from skypart.evaluation.drawing import AMBER, BLUE
 from skypart.evaluation.figures import draw_figures, error_map
 from skypart.evaluation.protocol import Protocol, Vectors, embed_dataset, evaluate
+from skypart.evaluation.published import short_title
 from skypart.evaluation.run import open_source
 from skypart.evaluation.sheets import choose, draw_sheet, retrieve
 from skypart.images.decode import RgbImage
@@ -76,3 +77,11 @@ def test_all_figures_are_written(tmp_path: Path) -> None:
 
 def test_no_error_map_without_positions(split_and_vectors: tuple[TestSplit, Vectors]) -> None:
     assert error_map(retrieve(*split_and_vectors, "full"), "title") is None
+
+
+def test_figures_of_other_sets_than_the_published_say_so(tmp_path: Path) -> None:
+    reduced = open_dataset(make_university(tmp_path / "mine"))
+    assert short_title(reduced) == "mine (reduced like University-1652)"
+    (tmp_path / "mine" / "world.json").write_text('{"complete": true}')
+    assert short_title(reduced) == "mine (rendered like University-1652)"
+    assert short_title(open_dataset(make_folders(tmp_path / "own"))) == "own"

@@ -47,6 +47,11 @@ def test_ten_conditions_with_satellites_embedded_once(tmp_path: Path) -> None:
     assert json.loads((tmp_path / "out/weather.json").read_text())["protocol"]["weather"] == "weatherprompt"
     for name in ("weather-S2D.md", "weather-D2S.tex"):
         assert "weather profile weatherprompt (seed 0" in (tmp_path / "out" / name).read_text()
+    assert "in ten weathers, mean over altitudes" in (tmp_path / "out/weather-D2S.md").read_text()
+    each = json.loads((tmp_path / "out/weather.json").read_text())["altitudes"]["fog_snow"]
+    assert set(each) == {"D2S 150 m", "D2S 300 m", "S2D 150 m", "S2D 300 m"}
+    mean = np.mean([each["D2S 150 m"]["R@1"], each["D2S 300 m"]["R@1"]])
+    assert mean == pytest.approx(alone.headline["D2S"]["R@1"])
     figures = sorted(path.name for path in (tmp_path / "out/figures").iterdir())
     assert figures == ["weather-drop.png", "weather-radar.png", "weather-severity.png"]
 

@@ -23,7 +23,7 @@ from skypart.training.checkpoint import Progress, checkpoints, newest_checkpoint
 from skypart.training.data import TrainingImages
 from skypart.training.overfit import overfit
 from skypart.training.recipe import Recipe
-from skypart.training.run import train_recipe
+from skypart.training.run import STOPPED, train_recipe
 from skypart.training.setup import build_student, prepare
 from skypart.training.validation import HoldOut, validate
 from tests.training.fake_data import make_sues, swap_tiles
@@ -97,14 +97,15 @@ def test_ctrl_c_saves_says_so_and_the_same_command_goes_on(sues: Path, tmp_path:
         time.sleep(0.02)
     os.killpg(process.pid, signal.SIGINT)  # as a terminal does: to the loading processes too
     said, errors = process.communicate()
-    assert process.returncode == 0, errors
+    assert process.returncode == STOPPED, errors
     assert "Traceback" not in errors
     newest = newest_checkpoint(tmp_path / "out" / "checkpoints")
     assert newest is not None
     step = read_facts(newest)[0].step
     assert 3 <= step < 60 and f"stopped at step {step}; start the same command again" in said
     assert not (tmp_path / "out" / "model.safetensors").exists()
-    assert "trained 60 steps" in train_recipe(file, [], False)
+    told, code = train_recipe(file, [], False)
+    assert "trained 60 steps" in told and code == 0
 
 
 def test_the_command_trains_and_names_its_model(sues: Path, tmp_path: Path) -> None:

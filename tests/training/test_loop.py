@@ -1,3 +1,4 @@
+import shutil
 import time
 from collections.abc import Iterator
 from dataclasses import replace
@@ -92,6 +93,15 @@ def test_a_finished_run_is_not_trained_again(sues: Path, tmp_path: Path) -> None
     assert result.finished and result.progress.step == 10
     after = tensors(newest_checkpoint(tmp_path / "checkpoints"))
     assert all(torch.equal(before[key], after[key]) for key in before)
+
+
+def test_models_of_a_run_without_checkpoints_are_neither_told_nor_replaced(sues: Path, tmp_path: Path) -> None:
+    train(small_run(sues, tmp_path))
+    shutil.rmtree(tmp_path / "checkpoints")
+    before = (tmp_path / "best.safetensors").read_bytes()
+    with pytest.raises(SkyPartError, match="earlier run whose checkpoints are gone"):
+        train(small_run(sues, tmp_path))
+    assert (tmp_path / "best.safetensors").read_bytes() == before
 
 
 def test_the_model_file_is_the_students_and_says_where_it_comes_from(sues: Path, tmp_path: Path) -> None:
@@ -348,7 +358,12 @@ def test_fine_tuning_starts_from_a_models_weights(sues: Path, tmp_path: Path) ->
     assert again.student.preprocessing.size == 42
     frozen = [name for name, p in again.student.named_parameters() if not p.requires_grad]
     assert any("blocks.1." in name for name in frozen) and not any("blocks.2." in name for name in frozen)
-    assert train(again).finished
+    done = train(again)
+    assert done.finished
+    earlier, told = (read_metadata(each.model)["provenance"] for each in (result, done))
+    assert told["backbone"] == earlier["backbone"] == recipe.backbone.name
+    assert told["start"] == str(result.model) and told["before"] == [earlier["training"]]
+    assert "(reduced like SUES-200)" in told["training"] and "recipe" not in told
 
 
 def test_a_run_from_before_a_key_was_there_goes_on(sues: Path, tmp_path: Path) -> None:

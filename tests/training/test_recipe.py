@@ -33,7 +33,7 @@ def test_recipes_say_what_the_design_says() -> None:
     sues, university, dense = (load_recipe(RECIPES / f"{n}.toml") for n in ("sues200", "university1652", "denseuav"))
     assert sues.head.altitude_bins == (150.0, 200.0, 250.0, 300.0)
     assert (university.head.altitude_bins, university.loss.alt) == ((), False)
-    assert [recipe.augment.rotation > 0 for recipe in (sues, university, dense)] == [False, False, True]
+    assert [recipe.augment.quarter_turns for recipe in (sues, university, dense)] == [False, False, True]
     for kind in ("sues200", "university1652", "denseuav"):
         weather = load_recipe(RECIPES / f"{kind}-weather.toml")
         assert weather.data.weather == "paper" and weather.data.kind == kind

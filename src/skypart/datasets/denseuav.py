@@ -97,7 +97,12 @@ def read(root: Path) -> Dataset:
             query = [record for record in split.query if record.altitude == height]
             if query:
                 tests.append(TestSplit(split.direction, float(height), query, split.gallery))
-    notes = () if positions else ("no Dense_GPS_*.txt found: SDM and MA cannot be computed",)
+    notes: tuple[str, ...] = () if positions else ("no Dense_GPS_*.txt found: SDM and MA cannot be computed",)
+    tested = {record.location: record for split in whole for record in (*split.query, *split.gallery)}
+    lacking = sorted(name for name, record in tested.items() if record.position is None)
+    if positions and lacking:
+        first = f"{len(lacking)} locations have no line in Dense_GPS_*.txt (first: {lacking[0]})"
+        notes = (f"{first}: SDM and MA cannot be computed",)
     return Dataset(KIND, NAME, root, train, tests, notes)
 
 

@@ -1,10 +1,12 @@
 """Tell what data set stands in a folder, or say in one sentence what is wrong with the layout."""
 
+import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 from skypart.datasets import denseuav, folders, sues200, university1652
+from skypart.datasets.layout import WORLD_FILE
 from skypart.datasets.records import Dataset
 from skypart.datasets.scan import folders_in
 from skypart.errors import SkyPartError
@@ -36,6 +38,7 @@ def recognise(root: str | Path, kind: str | None = None) -> str:
     if kind is not None and kind not in KINDS:
         raise SkyPartError(f"unknown data set kind {kind!r}; choose one of {', '.join(KINDS)}")
     _must_be_folder(root)
+    _must_be_finished(root)
     found = _kind_of(root)
     if kind is not None and found != kind:
         if kind == folders.KIND and found is not None and folders.matches(root):
@@ -62,6 +65,16 @@ def _must_be_folder(root: Path) -> None:
     if not root.is_dir():
         cure = "unpack the archive first" if root.suffix.lower() in ARCHIVES else "pass the data set's folder"
         raise SkyPartError(f"{root}: is a file, not a folder; {cure}")
+
+
+def _must_be_finished(root: Path) -> None:
+    """Refuse a rendered world that is still to be drawn: it lacks its lists, and would be split otherwise."""
+    try:
+        world = json.loads((root / WORLD_FILE).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return
+    if isinstance(world, dict) and world.get("complete") is False:
+        raise SkyPartError(f"{root}: this world is not finished; give its `skypart world make` command again")
 
 
 def _why_not(root: Path) -> str:

@@ -91,7 +91,8 @@ def _read_raw(root: Path, drone_folder: Path, satellite_folder: Path) -> Dataset
         if level:
             tests.append(TestSplit("D2S", h, queries, satellite))
             tests.append(TestSplit("S2D", h, tested, level))
-    return Dataset(KIND, NAME, root, train, _by_direction(tests), ("raw form, split by the training ids",))
+    whose = "the official training ids" if trained == TRAIN_IDS else "its own train_ids.txt, not the official one"
+    return Dataset(KIND, NAME, root, train, _by_direction(tests), (f"raw form, split by {whose}",))
 
 
 def _read_split(root: Path) -> Dataset:

@@ -13,6 +13,7 @@ from skypart.datasets.records import Dataset
 from skypart.evaluation.distance import match_errors
 from skypart.evaluation.drawing import AMBER, COLOURS, STYLE, save_figure
 from skypart.evaluation.protocol import EvaluationResult, Vectors, positions
+from skypart.evaluation.published import short_title
 from skypart.evaluation.sheets import Retrieval, choose, draw_sheet, retrieve
 from skypart.progress import track
 
@@ -27,11 +28,12 @@ def draw_figures(
     folder = out / "figures"
     written: list[Path] = []
     retrievals: list[Retrieval] = []
+    shown = short_title(dataset)
     has_whole_test = any(split.altitude is None for split in dataset.tests)
     for split in track(dataset.tests, "drawing"):
         retrieval = retrieve(split, vectors, result.protocol.gallery)
         retrievals.append(retrieval)
-        title = f"{result.model} on {dataset.name}, {split.name}, gallery of {len(split.gallery):,}"
+        title = f"{result.model} on {shown}, {split.name}, gallery of {len(split.gallery):,}"
         name = split.name.replace(" ", "-")
         sheet = draw_sheet(retrieval, choose(retrieval), title, embedder)
         written.append(folder / f"retrieval-{name}.png")
@@ -42,7 +44,7 @@ def draw_figures(
             written.append(folder / f"errors-{name}.png")
             save_figure(figure, written[-1])
     written.append(folder / "ranks.png")
-    save_figure(rank_histogram(retrievals, f"{result.model} on {dataset.name}"), written[-1])
+    save_figure(rank_histogram(retrievals, f"{result.model} on {shown}"), written[-1])
     return written
 
 

@@ -36,16 +36,31 @@ def _venue(row: dict[str, Any]) -> str:
 
 
 def is_published(dataset: Dataset) -> bool:
-    """Whether the splits have the published sizes, so that quoted numbers can stand beside ours."""
+    """Whether the splits have the published sizes and places, so that quoted numbers can stand beside ours."""
     sizes = {split.name: (len(split.query), len(split.gallery)) for split in dataset.tests}
     published = PUBLISHED_TESTS.get(dataset.kind, {})
     rendered = (dataset.root / WORLD_FILE).is_file()
+    if dataset.kind == sues200.KIND and any(
+        int(record.location) in sues200.TRAIN_IDS for split in dataset.tests for record in split.query
+    ):
+        return False  # a split of its own
     return bool(published) and not rendered and all(sizes.get(name) == size for name, size in published.items())
+
+
+def short_title(dataset: Dataset) -> str:
+    """The data set's name, with the folder's where it is not the published set; for figures and provenance."""
+    if dataset.kind == folders.KIND or is_published(dataset):
+        return dataset.name
+    return f"{dataset.root.resolve().name} ({_made(dataset)} like {dataset.name})"
+
+
+def _made(dataset: Dataset) -> str:
+    return "rendered" if (dataset.root / WORLD_FILE).is_file() else "reduced"
 
 
 def dataset_title(dataset: Dataset) -> str:
     """The data set's name; a reduced or rendered set says so, because quoted rows do not compare with it."""
     if dataset.kind == folders.KIND or is_published(dataset):
         return dataset.name
-    made = "rendered" if (dataset.root / WORLD_FILE).is_file() else "reduced"
-    return f"{dataset.root.resolve().name} ({made}, laid out like {dataset.name}; quoted rows are of the real one)"
+    folder, made = dataset.root.resolve().name, _made(dataset)
+    return f"{folder} ({made}, laid out like {dataset.name}; quoted rows are of the real one)"

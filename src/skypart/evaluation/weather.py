@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from rich.console import Console
 
+from skypart.datasets import sues200
 from skypart.datasets.records import Dataset
 from skypart.evaluation.embedding import Corruption, ImageSource
 from skypart.evaluation.protocol import EvaluationResult, Protocol, embed_dataset, evaluate
@@ -23,7 +24,8 @@ METRICS = ("R@1", "AP")
 class WeatherResult:
     """Headline metrics per condition: `conditions[condition][direction][metric]` in percent.
 
-    severities: the same for each severity of the curve, keyed `severity -> condition`.
+    severities: the same for each severity of the curve, keyed `severity -> condition`. altitudes: the metrics of each
+    condition at each altitude, keyed `D2S 150 m`, where there are any.
     """
 
     dataset: str
@@ -34,6 +36,7 @@ class WeatherResult:
     protocol: Protocol
     conditions: dict[str, dict[str, dict[str, float]]]
     severities: dict[float, dict[str, dict[str, dict[str, float]]]] = field(default_factory=dict)
+    altitudes: dict[str, dict[str, dict[str, float]]] = field(default_factory=dict)
 
     def mean(self, direction: str, metric: str) -> float:
         """Mean over the ten conditions."""
@@ -77,7 +80,13 @@ def run_weather(
     root, digest = str(dataset.root.resolve()), source.embedder.digest
     result = WeatherResult(dataset_title(dataset), dataset.kind, root, model, digest, protocol, {})
     for condition in CONDITIONS:
-        result.conditions[condition] = _run(source, dataset, protocol, condition, None).headline
+        found = _run(source, dataset, protocol, condition, None)
+        result.conditions[condition] = found.headline
+        result.altitudes[condition] = {
+            f"{split.direction} {split.altitude:g} m": split.metrics
+            for split in found.splits
+            if split.altitude is not None
+        }
     for severity in severities:
         result.severities[severity] = {
             condition: _run(source, dataset, protocol, condition, severity).headline for condition in CONDITIONS[1:]
@@ -113,4 +122,7 @@ def weather_table(result: WeatherResult, direction: str) -> Table:
         Row(f"{result.model} (AP standard)", result.values("AP standard")),
         *published_rows(result.kind, "weather"),
     ]
-    return Table(f"{result.dataset} {ARROWS[direction]} in ten weathers: {result.protocol.words()}", columns, rows)
+    over = ", mean over altitudes" if result.kind == sues200.KIND else ""
+    return Table(
+        f"{result.dataset} {ARROWS[direction]} in ten weathers{over}: {result.protocol.words()}", columns, rows
+    )

@@ -30,7 +30,7 @@ class Journal:
         try:
             folder.mkdir(parents=True, exist_ok=True)
             _cut_back(folder / "log.jsonl", done)
-            self.board = SummaryWriter(folder / "tensorboard", purge_step=done or None)
+            self.board = SummaryWriter(folder / "tensorboard", purge_step=done)
             self.lines = (folder / "log.jsonl").open("a", encoding="utf-8")
         except OSError as error:
             raise SkyPartError(

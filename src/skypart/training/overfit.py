@@ -10,6 +10,7 @@ from skypart.images.augment import NO_AUGMENTATION
 from skypart.training.distributed import Workers, leader_first
 from skypart.training.loop import Result, train
 from skypart.training.recipe import Recipe
+from skypart.training.resume import MODELS
 from skypart.training.setup import Run, open_training_data, prepare
 from skypart.training.validation import HoldOut
 
@@ -39,6 +40,8 @@ def overfit(recipe: Recipe, workers: Workers, locations: int = 6) -> Result:
     with leader_first():  # always from the start
         if workers.leads:
             shutil.rmtree(Path(small.run.out) / "checkpoints", ignore_errors=True)
+            for name in MODELS:
+                (Path(small.run.out) / name).unlink(missing_ok=True)
     run = _validated_on_itself(prepare(small, workers, records))
     return train(run, done=lambda result: result["score"] >= 100.0)
 

@@ -10,12 +10,15 @@ from skypart.training.setup import Run
 
 _WAYS = {"weather": "weather is drawn", "level": "weak contrast is lifted"}
 _THEN = ", then "
+MODELS = ("model.safetensors", "best.safetensors")
+"""What a run leaves in its folder."""
 
 
 def resume(run: Run) -> Progress:
     """Go on from the newest checkpoint, if it belongs to the same recipe and data."""
     newest = newest_checkpoint(run.folder / "checkpoints")
     if newest is None:
+        _refuse_strangers(run)
         return Progress()
     _, facts = read_facts(newest)
     if facts["data"]["fingerprint"] != run.facts["data"]["fingerprint"]:
@@ -40,6 +43,16 @@ def resume(run: Run) -> Progress:
         codes.append(run.facts["code"])
     run.facts["code"] = _THEN.join(codes)
     return progress
+
+
+def _refuse_strangers(run: Run) -> None:
+    """A run that begins must not end beside, or in place of, another run's models."""
+    for name in MODELS:
+        if (run.folder / name).is_file():
+            raise SkyPartError(
+                f"{run.folder / name}: is of an earlier run whose checkpoints are gone; move it away or choose another "
+                "run.out"
+            )
 
 
 # What may differ between a run and its continuation: nothing of this changes a single number.

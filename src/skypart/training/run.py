@@ -10,9 +10,13 @@ from skypart.training.overfit import overfit
 from skypart.training.recipe import load_recipe
 from skypart.training.setup import prepare
 
+STOPPED = 75
+"""Exit code of a run that was stopped before its end and can go on: by convention, a failure to be tried again."""
 
-def train_recipe(path: Path, overrides: Sequence[str], only_overfit: bool) -> str:
-    """Train, or overfit a handful of locations; what to tell the user, which of many processes only the first does."""
+
+def train_recipe(path: Path, overrides: Sequence[str], only_overfit: bool) -> tuple[str, int]:
+    """Train, or overfit a handful of locations; what to tell the user, which of many processes only the first does,
+    and the exit code."""
     recipe = load_recipe(path, overrides)
     workers = start_workers(recipe.run.device)
     try:
@@ -27,8 +31,9 @@ def train_recipe(path: Path, overrides: Sequence[str], only_overfit: bool) -> st
             if not result.finished:
                 told = f"stopped at step {result.progress.step}, before it was known"
         else:
-            told = _told(train(prepare(recipe, workers)))
-        return told if workers.leads else ""
+            result = train(prepare(recipe, workers))
+            told = _told(result)
+        return told if workers.leads else "", 0 if result.finished else STOPPED
     finally:
         stop_workers()
 

@@ -17,6 +17,7 @@ from torch.optim import AdamW
 from skypart.datasets import Dataset, Record, open_dataset
 from skypart.datasets.sampler import BalancedSampler, index_locations
 from skypart.errors import SkyPartError
+from skypart.evaluation.published import short_title
 from skypart.images.level import LEVELLING
 from skypart.images.preprocess import Preprocessing
 from skypart.images.weather import RENDERING
@@ -104,7 +105,7 @@ class Run:
             "date": datetime.date.today().isoformat(),
             "machine": f"{platform.machine()}, {torch.get_num_threads()} threads, {self.workers.device.type}",
             "progress": progress,
-            **self.facts,
+            **{key: fact for key, fact in self.facts.items() if key != "recipe"},  # the model file has the trained one
         }
 
 
@@ -183,17 +184,18 @@ def prepare(recipe: Recipe, workers: Workers, records: Sequence[Record] | None =
 
 
 def open_training_data(recipe: Recipe) -> Dataset:
-    """The data set of the recipe, or a sentence about how to name one."""
+    """The data set of the recipe, of one or several folders, or a sentence about how to name one."""
     if not recipe.data.root:
         raise SkyPartError("the recipe names no data: add data.root=FOLDER to the command or the recipe")
     first = open_dataset(Path(recipe.data.root), recipe.data.kind or None)
     if not recipe.data.also:
-        return first
-    train = list(first.train)
+        return replace(first, name=short_title(first))
+    train, titles = list(first.train), [short_title(first)]
     for number, folder in enumerate(recipe.data.also, start=2):
-        more = open_dataset(Path(folder)).train
-        train += [replace(record, location=f"{number}/{record.location}") for record in more]
-    return replace(first, train=train)
+        more = open_dataset(Path(folder))
+        train += [replace(record, location=f"{number}/{record.location}") for record in more.train]
+        titles.append(short_title(more))
+    return replace(first, name=", ".join(titles), train=train)
 
 
 def build_student(recipe: Recipe) -> SkyPart:
