@@ -53,6 +53,24 @@ def test_the_command_writes_a_model(two: tuple[Path, Path], tmp_path: Path, monk
     torch.testing.assert_close(near, expected, atol=5e-3, rtol=0)
 
 
+@pytest.mark.parametrize("words", [["--about", "nothere.json"], ["--share", "2"], ["--about", "list.json"]])
+def test_mistakes_end_in_one_sentence(
+    two: tuple[Path, Path],
+    words: list[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "list.json").write_text("[]")
+    monkeypatch.setattr(sys, "argv", ["mean", *map(str, two), "-o", "out.safetensors", *words])
+    with pytest.raises(SystemExit) as left:
+        main()
+    told = capsys.readouterr().err
+    assert left.value.code and told.startswith("error: ") and told.count("\n") == 1
+    assert not (tmp_path / "out.safetensors").exists()
+
+
 def test_other_kinds_and_shares_are_refused(two: tuple[Path, Path], tmp_path: Path) -> None:
     with pytest.raises(SkyPartError, match="between 0 and 1"):
         mean_model(*two, 1.5)

@@ -314,6 +314,10 @@ def test_lens_and_height_place_the_drone_alike_over_flat_ground(tilt: float) -> 
     by_lens = drone_place(**there, ground_m=ground_width(camera), hints=replace(camera, altitude_m=None))
     by_height = drone_place(**there, ground_m=ground_width(camera), hints=replace(camera, fov_deg=None))
     assert by_lens is not None and by_lens == pytest.approx(by_height, abs=1e-9)
+    rolled = drone_place(
+        **(there | {"heading": there["heading"] + 60.0}), ground_m=None, hints=replace(camera, turn_deg=60.0)
+    )
+    assert rolled == pytest.approx(by_height, abs=1e-9), "the drone hangs behind its optical axis, however it is rolled"
     assert drone_place(**there, ground_m=None, hints=camera) == by_height, "without the width the height counts"
     assert drone_place(**there, ground_m=None, hints=replace(camera, altitude_m=None)) is None
 

@@ -31,13 +31,15 @@ class CameraFacts:
     """What EXIF and XMP of a photo say, None where they do not.
 
     The receiver's position is not read. time: with its zone where the camera wrote one. fov_deg: across the width of
-    the upright photo. heading_deg: compass direction that is up in the photo. tilt_deg: of the optical axis below the
-    horizon, 90 = straight down. relative_altitude_m: above take-off or ground, as the maker counts it.
+    the upright photo. heading_deg: compass direction that is up in the photo. turn_deg: how far that lies clockwise of
+    where the camera points, where it does. tilt_deg: of the optical axis below the horizon, 90 = straight down.
+    relative_altitude_m: above take-off or ground, as the maker counts it.
     """
 
     time: datetime | None = None
     fov_deg: float | None = None
     heading_deg: float | None = None
+    turn_deg: float | None = None
     tilt_deg: float | None = None
     relative_altitude_m: float | None = None
 
@@ -58,10 +60,13 @@ def _facts(image: Image.Image) -> CameraFacts:
     main, shot, gps = _tags(image)
     pose = read_pose(_packet(image))
     turned = main.get(_ORIENTATION, 1)
+    yaw = pose.yaw if pose.yaw is not None else _direction(gps)
+    turn = 0.0 if turned in (2, 3, 4, 5, 6, 7, 8) else _turn(pose)
     return CameraFacts(
         time=_time(main, shot),
         fov_deg=_field_of_view(shot, image.size, turned in (5, 6, 7, 8)),
-        heading_deg=_heading(pose, gps, turned in (2, 3, 4, 5, 6, 7, 8)),
+        heading_deg=None if yaw is None else (yaw + turn) % 360.0,
+        turn_deg=turn or None,
         tilt_deg=pose.tilt,
         relative_altitude_m=pose.relative_altitude_m,
     )
@@ -126,17 +131,13 @@ def _time(main: Mapping[int, Any], shot: Mapping[int, Any]) -> datetime | None:
     return None
 
 
-def _heading(pose: CameraPose, gps: Mapping[int, Any], turned: bool) -> float | None:
-    """Compass direction that is up in the upright photo, degrees 0 to 360.
+def _turn(pose: CameraPose) -> float:
+    """Degrees by which a roll of the gimbal turns what is up in a photo that EXIF does not turn upright.
 
-    Where EXIF turns the photo upright, that is where the camera points. Else a roll of the gimbal turns it: by all of
-    the roll straight down, at the horizon by half turns only, in between as the ground at the centre of the photo.
+    Straight down by all of the roll, at the horizon by half turns only, in between as the ground at the photo's centre.
     """
-    yaw = pose.yaw if pose.yaw is not None else _direction(gps)
-    if yaw is None or turned:
-        return yaw
     roll, tilt = math.radians(pose.roll or 0.0), math.radians(max(pose.tilt or 0.0, 0.0))
-    return (yaw + math.degrees(math.atan2(math.sin(roll) * math.sin(tilt), math.cos(roll)))) % 360.0
+    return math.degrees(math.atan2(math.sin(roll) * math.sin(tilt), math.cos(roll)))
 
 
 def _direction(gps: Mapping[int, Any]) -> float | None:

@@ -5,10 +5,13 @@ python -m skypart.model.mean EARLIER LAST --share 0.3 -o OUT.safetensors
 
 import argparse
 import json
+import sys
 from pathlib import Path
+from typing import Any
 
 import torch
 
+from skypart.atomic import check_place
 from skypart.errors import SkyPartError
 from skypart.model.embedder import load, save, trimmed
 from skypart.model.skypart import SkyPart
@@ -44,11 +47,27 @@ def main() -> None:
     parser.add_argument("--about", type=Path, help="JSON of what else the file is to say of its provenance")
     parser.add_argument("-o", "--out", type=Path, required=True)
     arguments = parser.parse_args()
-    model = mean_model(arguments.earlier, arguments.last, arguments.share)
-    if arguments.about is not None:
-        model.provenance |= json.loads(arguments.about.read_text(encoding="utf-8"))
-    save(model, arguments.out, dtype="float16")
+    try:
+        check_place(arguments.out)
+        about = _read_about(arguments.about) if arguments.about is not None else {}
+        model = mean_model(arguments.earlier, arguments.last, arguments.share)
+        model.provenance |= about
+        save(model, arguments.out, dtype="float16")
+    except SkyPartError as error:
+        print(f"error: {error}", file=sys.stderr)
+        sys.exit(error.exit_code)
     print(f"wrote {arguments.out}")
+
+
+def _read_about(path: Path) -> dict[str, Any]:
+    """What a JSON file of facts says."""
+    try:
+        facts = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise SkyPartError(f"{path}: not readable as JSON ({error}); mend it or leave --about out") from error
+    if not isinstance(facts, dict):
+        raise SkyPartError(f"{path}: holds no facts by name; mend it or leave --about out")
+    return facts
 
 
 if __name__ == "__main__":

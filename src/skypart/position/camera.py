@@ -32,5 +32,6 @@ def drone_place(
     else:
         return None
     back = away * math.cos(tilt)
-    place = offset(latitude=latitude, longitude=longitude, bearing=(heading or 0.0) + 180.0, metres=back)
+    ahead = (heading or 0.0) - (hints.turn_deg or 0.0)
+    place = offset(latitude=latitude, longitude=longitude, bearing=ahead + 180.0, metres=back)
     return float(place.latitude), float(place.longitude)

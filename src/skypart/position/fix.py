@@ -18,12 +18,14 @@ class Prior:
 class Hints:
     """What is known of the camera, None where it is not.
 
-    heading_deg: compass direction that is up in the photo. altitude_m: above the ground, or above take-off where that
+    heading_deg: compass direction that is up in the photo. turn_deg: how far that lies clockwise of where the camera
+    points, as of a rolled gimbal. altitude_m: above the ground, or above take-off where that
     is all the file says. tilt_deg: of the optical axis below the horizon, 90 = straight down. fov_deg: across the
     photo's width.
     """
 
     heading_deg: float | None = None
+    turn_deg: float | None = None
     altitude_m: float | None = None
     tilt_deg: float | None = None
     fov_deg: float | None = None

@@ -18,6 +18,7 @@ def hints_of(facts: CameraFacts) -> Hints:
     height, tilt = facts.relative_altitude_m, facts.tilt_deg
     return Hints(
         heading_deg=facts.heading_deg,
+        turn_deg=facts.turn_deg,
         altitude_m=height if height is not None and height > 0.0 else None,
         tilt_deg=min(tilt, 90.0) if tilt is not None and 0.0 <= tilt <= BEYOND else None,
         fov_deg=facts.fov_deg,
