@@ -76,6 +76,16 @@ def test_a_folder_without_a_map_is_refused(tmp_path: Path) -> None:
         demo.run_demo(tmp_path / "out", real=tmp_path)
 
 
+def test_hidden_files_and_files_beside_maps_are_neither_maps_nor_videos(tmp_path: Path) -> None:
+    for name in ("town.tif.aux.xml", "town.tif.ovr", "._town.tif", "._flight.mp4", "TOWN.TIF", "flight.MP4"):
+        (tmp_path / name).write_bytes(b"x")
+    (tmp_path / "old.tiff").mkdir()
+    Image.new("RGB", (40, 30), (90, 120, 60)).save(tmp_path / "f_000123.jpg")
+    (tmp_path / "frames.csv").write_text("file,latitude,longitude\nf_000123.jpg,48,11\n")
+    files = demo.real_material(tmp_path, tmp_path / "out").files
+    assert files.maps == (tmp_path / "TOWN.TIF",) and files.video == tmp_path / "flight.MP4"
+
+
 @pytest.mark.slow
 @pytest.mark.skipif(not NUST.is_dir(), reason="needs ../shared/data/nust_bsd2")
 @pytest.mark.skipif(not shipped_model().is_file(), reason="no default model is shipped")

@@ -122,8 +122,9 @@ def fix_table(fixes: Sequence[Fix], photos: Sequence[LabelledPhoto]) -> Table:
 
 def real_material(folder: Path, out: Path) -> Material:
     """A GeoTIFF, labelled photos and a video in one folder."""
-    maps = tuple(sorted(path for path in folder.glob("*.tif*") if path.is_file()))
-    videos = sorted(path for path in folder.glob("*") if path.suffix.lower() in (".mp4", ".mov", ".avi", ".mkv"))
+    files = sorted(path for path in folder.glob("*") if path.is_file() and not path.name.startswith("."))
+    maps = tuple(path for path in files if path.suffix.lower() in (".tif", ".tiff"))
+    videos = [path for path in files if path.suffix.lower() in (".mp4", ".mov", ".avi", ".mkv")]
     if not maps or not videos:
         raise SkyPartError(f"{folder}: needs a GeoTIFF (*.tif), a video and a CSV of labelled photos")
     truth = out / "truth.csv"

@@ -21,7 +21,7 @@ from skypart.maps.sources import open_maps, there
 from skypart.maps.store import approximate
 from skypart.maps.upkeep import maps_table, remove_map
 from skypart.maps.views import plan_views, read_view
-from tests.maps.makers import write_raster
+from tests.maps.makers import write_raster, write_tile_folder
 from tests.position.stand_in import ColourEmbedder, degrees, quilt, write_quilt
 
 OPTIONS = ViewOptions(sizes_m=(120.0, 180.0), overlap=0.4)
@@ -337,6 +337,51 @@ def test_paths_last_and_addresses_stay_addresses(town: Path, tmp_path: Path, mon
     assert MapIndex(tmp_path / "some" / "far").missing == ["town"]
 
 
+def test_zooms_that_are_not_used_are_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    town = np.random.default_rng(0).integers(0, 255, (256, 256, 3), dtype=np.uint8)
+    tiles = {(16, x, y): town for x in (33000, 33001) for y in (22000, 22001)}
+    folder = write_tile_folder(tmp_path / "tiles", tiles)
+    options = ViewOptions((400.0,), 0.0)
+    built(tmp_path / "i", folder, options=options)
+    assert "zoom" not in capsys.readouterr().err
+    write_tile_folder(folder, {(18, 33000 * 4, 22000 * 4): town})
+    built(tmp_path / "i", folder, options=options)
+    told = capsys.readouterr().err
+    assert told.count(f"{folder}: the map is that of zoom 16; deeper ones (18) cover only a part of it") == 1
+
+
+def test_links_to_maps_and_models_keep_their_names(town: Path, tmp_path: Path) -> None:
+    """As Hugging Face keeps files: a link of a telling name to a blob without one."""
+    blobs, snapshot = tmp_path / "blobs", tmp_path / "snapshot"
+    blobs.mkdir()
+    snapshot.mkdir()
+    town.rename(blobs / "c0ffee")
+    (blobs / "beef").write_bytes(b"weights")
+    link, model = snapshot / "town.tif", snapshot / "model.safetensors"
+    link.symlink_to(blobs / "c0ffee")
+    model.symlink_to(blobs / "beef")
+    build_index([str(link)], tmp_path / "i", ColourEmbedder(), str(model), OPTIONS)
+    manifest = Manifest.read(tmp_path / "i")
+    assert manifest.model["name"] == str(model) and manifest.maps[0].paths == (str(link),)
+    index = MapIndex(tmp_path / "i")
+    assert index.missing == [] and list(index.sources) == ["town"]
+    write_quilt(blobs / "c0ffee", seed=2, edge=300)
+    assert built(tmp_path / "i", link) == {"town": VIEWS}, "a changed map is replaced"
+
+
+def test_an_index_that_stored_the_target_of_a_link_finds_its_map(town: Path, tmp_path: Path) -> None:
+    built(tmp_path / "i", town)
+    town.rename(tmp_path / "town-v2.tif")
+    town.symlink_to(tmp_path / "town-v2.tif")
+    manifest = Manifest.read(tmp_path / "i")
+    entry = replace(manifest.maps[0], paths=(str(tmp_path / "town-v2.tif"),))
+    replace(manifest, maps=(entry,)).write(tmp_path / "i")
+    index = MapIndex(tmp_path / "i")
+    assert index.missing == [] and index.sources["town"].name == "town"
+    write_quilt(tmp_path / "town-v2.tif", seed=2, edge=300)
+    assert built(tmp_path / "i", town) == {"town": VIEWS}
+
+
 def test_a_map_on_the_network_is_read_only_where_that_is_asked_for(
     town: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -561,6 +606,28 @@ def test_views_of_a_first_attempt_with_another_model_are_not_kept(
     for folder in ("again", "fresh"):
         built(tmp_path / folder, town, embedder=Negative("negative"))
     assert files(tmp_path / "again") == files(tmp_path / "fresh")
+
+
+def test_keys_in_addresses_are_not_told(town: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    other = write_quilt(tmp_path / "other.tif", seed=5, edge=200, east=4000.0)
+
+    def elsewhere(text: str) -> Any:
+        file = town if "2024" in text else other
+        return replace(open_maps([str(file)])[0], name="town", paths=(text,))
+
+    monkeypatch.setattr(sources, "_remote_source", elsewhere)
+    first, second = (f"https://me:SECRET@maps.example/{year}/town.tif?sig=SECRET" for year in (2024, 2025))
+    build_index([first], tmp_path / "i", ColourEmbedder(), "colours", OPTIONS, network=True)
+    sentences = MapIndex(tmp_path / "i").why_missing()
+    town.unlink()
+    sentences += MapIndex(tmp_path / "i", network=True).why_missing()
+    for wrong, more in ((first, {"network": False}), (second, {"network": True})):
+        with pytest.raises(SkyPartError) as refused:
+            build_index([wrong], tmp_path / "i", ColourEmbedder(), "colours", OPTIONS, **more)
+        sentences.append(str(refused.value))
+    assert len(sentences) == 4
+    for sentence in sentences:
+        assert "https://maps.example/202" in sentence and "SECRET" not in sentence
 
 
 def test_another_address_of_the_same_name_does_not_replace_a_map(

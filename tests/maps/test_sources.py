@@ -11,6 +11,7 @@ from PIL import Image
 from rasterio.transform import Affine
 
 from skypart.errors import SkyPartError
+from skypart.maps.addresses import told, told_in
 from skypart.maps.footprint import Footprint
 from skypart.maps.handles import Handles
 from skypart.maps.local_frame import LocalFrame
@@ -110,6 +111,33 @@ def test_pictures_on_both_sides_of_the_antimeridian(tmp_path: Path) -> None:
     middle = (np.arange(64) + 0.5) / 64
     truth = ground(*ground_at(view, middle[None, :], middle[:, None]), around=(0.0, 180.0))
     assert valid == 1.0 and np.abs(seen - truth).max() < 20  # averaged over 2 x 2 pixels of short waves
+    assert (source.grids[0].width, source.grids[0].height) == (400, 200)
+    views = plan_views(source, [100.0], 0.5, [0.0])
+    assert len(views) == 8 * 4 and all(read_view(source, each, 32).valid_share > 0.99 for each in views)
+
+
+@pytest.mark.parametrize("crs", ["EPSG:4326", "EPSG:3857"])
+@pytest.mark.parametrize("first", ["west", "east"])
+def test_sheets_on_both_sides_of_the_antimeridian_are_one_map(tmp_path: Path, crs: str, first: str) -> None:
+    around = (-16.5, 180.0)
+    turn = 360.0 if crs == "EPSG:4326" else 2 * np.pi * 6_378_137.0
+    whole = placed(crs, around, 1.0, (400, 300))
+    whole = Affine(whole.a, 0.0, turn / 2 - 200 * whole.a, 0.0, whole.e, whole.f)
+    rgb = picture(crs, whole, 400, 300, around).transpose(2, 0, 1)
+    names = {"west": "a", "east": "b"} if first == "west" else {"west": "b", "east": "a"}
+    write_raster(tmp_path / f"{names['west']}.tif", rgb[:, :, :200], crs, whole)
+    beyond = Affine(whole.a, 0.0, -turn / 2, 0.0, whole.e, whole.f)
+    write_raster(tmp_path / f"{names['east']}.tif", rgb[:, :, 200:], crs, beyond)
+    source = open_maps([str(tmp_path)])[0]
+    (grid,) = source.grids
+    assert abs(grid.width - 400) <= 1 and 285 < grid.height < 302
+    views = plan_views(source, [100.0], 0.5, [0.0])
+    assert 7 * 5 <= len(views) <= 9 * 6
+    for view in views:
+        seen, valid = read_view(source, view, 100)
+        middle = (np.arange(100) + 0.5) / 100
+        truth = ground(*ground_at(view, middle[None, :], middle[:, None]), around=around)
+        assert valid > 0.99 and np.median(np.abs(seen - truth)) < 6
 
 
 @pytest.mark.parametrize(
@@ -163,6 +191,31 @@ def test_hidden_files_of_a_folder_are_no_part_of_its_map(tmp_path: Path) -> None
         open_maps([str(tmp_path)])
 
 
+@pytest.mark.parametrize(
+    ("name", "world", "system"),
+    [
+        ("SHEET.JPG", "SHEET.JGW", "SHEET.PRJ"),
+        ("sheet.jpg", "sheet.jpgw", "sheet.prj"),
+        ("sheet.jpeg", "sheet.jpegw", "sheet.prj"),
+        ("sheet.PNG", "sheet.pngw", "sheet.prj"),
+        ("sheet.png", "sheet.WLD", "sheet.prj"),
+    ],
+)
+def test_pictures_of_a_folder_and_the_names_of_their_world_files(
+    tmp_path: Path, name: str, world: str, system: str
+) -> None:
+    affine = placed(UTM, AROUND, 0.5, (200, 200))
+    Image.fromarray(picture(UTM, affine, 200, 200, AROUND)).save(tmp_path / name, quality=98)
+    first = affine @ Affine.translation(0.5, 0.5)
+    values = (first.a, first.d, first.b, first.e, first.c, first.f)
+    (tmp_path / world).write_text("\n".join(repr(float(each)) for each in values))
+    (tmp_path / system).write_text(UTM)
+    Image.fromarray(np.zeros((10, 10, 3), np.uint8)).save(tmp_path / "photo.jpg")
+    source = open_maps([str(tmp_path)])[0]
+    assert len(source.parts) == 1
+    check_ground(source, Footprint(latitude=AROUND[0], longitude=AROUND[1], metres=60.0), worst=15.0)
+
+
 def test_several_paths_are_several_maps(tmp_path: Path) -> None:
     paths = [str(write_ground(tmp_path / f"{name}.tif")) for name in ("one", "two")]
     assert [source.name for source in open_maps(paths)] == ["one", "two"]
@@ -202,6 +255,48 @@ def test_a_raster_over_the_network_when_allowed(tmp_path: Path) -> None:
             check_ground(source, Footprint(latitude=AROUND[0], longitude=AROUND[1], metres=60.0))
         finally:
             server.kill()
+
+
+def test_a_failure_on_the_network_does_not_tell_the_key() -> None:
+    address = "http://me:SECRET@127.0.0.1:9/a/map.tif?v=1&sig=SECRET(1)"
+    with pytest.raises(SkyPartError, match=r"^http://127\.0\.0\.1:9/a/map\.tif: cannot be read") as refused:
+        open_maps([address], network=True)
+    assert "SECRET" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("path", "shown"),
+    [
+        ("https://h.example/a/map.tif?sig=KEY", "https://h.example/a/map.tif"),
+        ("s3://me:KEY@bucket/map.tif#KEY", "s3://bucket/map.tif"),
+        ("/vsicurl/https://h.example/map.tif?sig=KEY'KEY", "/vsicurl/https://h.example/map.tif"),
+        ("/vsicurl?url=https://h.example/map.tif%3FKEY", "/vsicurl"),
+        ("/data/what?/map.tif", "/data/what?/map.tif"),
+    ],
+)
+def test_addresses_are_told_without_their_keys(path: str, shown: str) -> None:
+    assert told(path) == shown
+    assert told_in(f"HTTP 403 at '{path}', twice", path) == f"HTTP 403 at '{shown}', twice"
+    assert told_in("'/vsicurl/https://h.example/b?KEY' (see https://h.example/?KEY)", path) == (
+        "'/vsicurl/https://h.example/b' (see https://h.example/)"
+    )
+
+
+@pytest.mark.parametrize("beside", ["link", "target"])
+def test_a_world_file_beside_a_link_or_its_target_counts(tmp_path: Path, beside: str) -> None:
+    for name in ("link", "target"):
+        (tmp_path / name).mkdir()
+    affine = placed(UTM, AROUND, 0.5, (200, 200))
+    Image.fromarray(picture(UTM, affine, 200, 200, AROUND)).save(tmp_path / "target" / "blob.tif")
+    link = tmp_path / "link" / "town.tif"
+    link.symlink_to(tmp_path / "target" / "blob.tif")
+    first = affine @ Affine.translation(0.5, 0.5)
+    lines = "\n".join(repr(float(each)) for each in (first.a, first.d, first.b, first.e, first.c, first.f))
+    (tmp_path / beside / ("town.tfw" if beside == "link" else "blob.tfw")).write_text(lines)
+    (tmp_path / "link" / "town.prj").write_text(UTM)
+    source = open_maps([str(link)])[0]
+    assert source.name == "town"
+    check_ground(source, Footprint(latitude=AROUND[0], longitude=AROUND[1], metres=60.0))
 
 
 def test_many_threads_read_the_same(tmp_path: Path) -> None:

@@ -82,6 +82,20 @@ def test_tms_in_degrees_is_refused(tmp_path: Path) -> None:
         open_maps([str(folder)])
 
 
+@pytest.mark.parametrize("profile", ["raster", "local", "mercator", "global-mercator"])
+def test_tms_of_another_profile_is_refused(tmp_path: Path, profile: str) -> None:
+    folder = write_tile_folder(tmp_path / "town", tiles_around(AROUND, ZOOM, 1), tms=True)
+    text = f"<TileMap version='1.0.0'><SRS>EPSG:3857</SRS><TileSets profile='{profile}'/></TileMap>"
+    (folder / "tilemapresource.xml").write_text(text)
+    if "mercator" in profile:
+        check_ground(open_maps([str(folder)])[0], AROUND)
+        return
+    with pytest.raises(
+        SkyPartError, match=rf"tilemapresource\.xml: its tiles are of the profile {profile}.*-p mercator"
+    ):
+        open_maps([str(folder)])
+
+
 @pytest.mark.parametrize("place", [AROUND, (-16.5, 180.0), (-80.0, -179.9999)])
 def test_archives(tmp_path: Path, place: tuple[float, float]) -> None:
     data = encoded(tiles_around((place[0], min(place[1], 179.99999)), ZOOM, 1))
@@ -113,6 +127,8 @@ def test_the_deepest_complete_zoom_counts(tmp_path: Path) -> None:
     check_ground(source, AROUND)
     far = Footprint(latitude=AROUND[0], longitude=AROUND[1], metres=400.0)
     assert (read_view(source, far, 20).rgb == 77).all()
+    note = f"{tmp_path / 'town'}: the map is that of zoom 18; deeper ones (19) cover only a part of it"
+    assert source.parts[0].note.startswith(note)
 
 
 def test_complete_levels() -> None:
@@ -148,6 +164,26 @@ def test_a_damaged_tile_is_named(tmp_path: Path) -> None:
     data[(ZOOM, x, y)] = data[(ZOOM, x, y)][:2000]
     source = open_maps([str(write_mbtiles(tmp_path / "town.mbtiles", data))])[0]
     with pytest.raises(SkyPartError, match=rf"town.mbtiles: tile {ZOOM}/{x}/{y} is no picture or is cut short"):
+        check_ground(source, AROUND)
+
+
+@pytest.mark.parametrize("kind", ["folder", "pmtiles"])
+def test_a_tile_that_cannot_be_read_is_a_sentence(tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    tiles = tiles_around(AROUND, ZOOM, 1)
+    if kind == "folder":
+        path = write_tile_folder(tmp_path / "town", tiles)
+    else:
+        path = write_pmtiles(tmp_path / "town.pmtiles", encoded(tiles))
+    source = open_maps([str(path)])[0]
+
+    def broken(*_: object, **__: object) -> bytes:
+        raise OSError(5, "Input/output error")
+
+    monkeypatch.setattr(Path, "read_bytes", broken)
+    monkeypatch.setattr(PmTiles, "_bytes", broken)
+    with pytest.raises(
+        SkyPartError, match=rf"town.*: tile {ZOOM}/\d+/\d+ cannot be read \(Input/output error\); check"
+    ):
         check_ground(source, AROUND)
 
 

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from rasterio.transform import Affine
 
 from skypart.errors import SkyPartError
 from skypart.maps.footprint import Footprint
@@ -11,7 +12,7 @@ from skypart.maps.local_frame import LocalFrame
 from skypart.maps.sources import open_maps
 from skypart.maps.views import ground_at, is_empty, plan_views, read_view
 from skypart.position.geodesy import distance_m
-from tests.maps.makers import write_ground
+from tests.maps.makers import write_ground, write_raster, write_tile_folder
 
 AROUND = (33.64, 72.99)
 
@@ -86,6 +87,28 @@ def test_a_map_smaller_than_a_view_is_refused(tmp_path: Path) -> None:
     for sizes, overlap, rotations in (([], 0.5, [0.0]), ([-1.0], 0.5, [0.0]), ([50.0], 1.0, [0.0]), ([50.0], 0.5, [])):
         with pytest.raises(SkyPartError, match="cannot be cut"):
             plan_views(source, sizes, overlap, rotations)
+
+
+@pytest.mark.parametrize("top", [90.0, -89.5])
+def test_a_map_that_touches_a_pole(tmp_path: Path, top: float) -> None:
+    affine = Affine(0.001, 0.0, 10.0, 0.0, -0.001, top)
+    rgb = np.random.default_rng(0).integers(0, 255, (3, 500, 500), dtype=np.uint8)
+    source = open_maps([str(write_raster(tmp_path / "pole.tif", rgb, "EPSG:4326", affine))])[0]
+    views = plan_views(source, [460.0], 0.5, [0.0])
+    assert len(views) > 20 and np.isfinite(views.columns).all()
+    assert all(abs(view.latitude) < 90 and 10.0 < view.longitude < 10.5 for view in views)
+
+
+def test_a_map_too_coarse_for_its_views_is_refused(tmp_path: Path) -> None:
+    source = open_maps([str(write_ground(tmp_path / "coarse.tif", pixels=(400, 300), metres=30.0))])[0]
+    with pytest.raises(
+        SkyPartError, match=r"coarse\.tif: pixels of 30 m are too coarse for views of 100 m; give larger --sizes or a"
+    ):
+        plan_views(source, [250.0, 100.0], 0.5, [0.0])
+    assert len(plan_views(source, [250.0], 0.5, [0.0]))
+    world = write_tile_folder(tmp_path / "world", {(0, 0, 0): np.zeros((256, 256, 3), np.uint8)})
+    with pytest.raises(SkyPartError, match=r"world: pixels of 15\d km are too coarse for views of 2 km"):
+        plan_views(open_maps([str(world)])[0], [2_000.0], 0.5, [0.0])
 
 
 def test_planning_a_large_map_is_cheap_and_reads_no_pixels(tmp_path: Path) -> None:

@@ -19,6 +19,7 @@ from skypart.position.locate import Locator
 from skypart.serve.index_service import IndexService
 from skypart.serve.options import ServeOptions
 from skypart.serve.state import State
+from tests.maps.makers import tile_of
 from tests.position.stand_in import ColourEmbedder, Shot, degrees, make_index, quilt, write_quilt
 from tests.serve.conftest import encoded, open_app
 
@@ -146,3 +147,32 @@ def test_keys_in_addresses_are_not_told_and_missing_maps_change_the_version(
     with pytest.raises(SkyPartError, match="the map town cannot be read by the server") as told:
         service.view(footprint, 64)
     assert "SECRET" not in str(told.value)
+
+
+def test_a_map_that_fails_later_is_named_and_nothing_else_of_it(
+    tmp_path: Path, quilt_map: RgbImage, caplog: pytest.LogCaptureFixture
+) -> None:
+    tif = write_quilt(tmp_path / "town.tif")
+    client = open_app(IndexService(Locator(make_index(tmp_path / "i", [tif]), ColourEmbedder())))
+    assert client.get("/v1/index").json()["gsd_m"] is not None
+    tif.write_bytes(tif.read_bytes()[:400])
+    latitude, longitude = degrees(0, 0)
+    x, y = tile_of(latitude, longitude, 16)
+    where = {"latitude": latitude, "longitude": longitude, "metres": 100}
+    photo = {"photo": ("a.png", encoded(SHOT.photo(quilt_map)))}
+    answers = [
+        client.get("/v1/view", params=where),
+        client.get(f"/tiles/16/{x}/{y}.png"),
+        client.post("/v1/locate", files=photo),
+    ]
+    for answer in answers:
+        assert answer.status_code == 503 and "Retry-After" not in answer.headers
+        assert answer.json()["detail"] == "the map town cannot be read by the server at present; its log says why"
+    assert len(caplog.messages) >= 3 and all(str(tif) in message for message in caplog.messages[:3])
+
+
+def test_folders_and_hidden_files_are_no_examples(served: IndexService, tmp_path: Path) -> None:
+    Image.new("RGB", (32, 32), "red").save(tmp_path / "IMG.JPG", "JPEG")
+    (tmp_path / "._IMG.JPG").write_bytes(b"\x00\x05\x16\x07 Mac OS X")
+    (tmp_path / "folder.jpg").mkdir()
+    assert [example.title for example in IndexService(served.locator, tmp_path).examples()] == ["IMG"]

@@ -335,6 +335,22 @@ def test_a_busy_server_is_asked_again(visit: Callable[..., Visit], photo: bytes)
     started.complaints.clear()  # browsers note every 503
 
 
+def test_a_map_that_cannot_be_read_is_told_at_once(visit: Callable[..., Visit], photo: bytes) -> None:
+    started = visit()
+    page = started.open()
+    asked: list[int] = []
+
+    def answer(route: Any) -> None:
+        asked.append(503)
+        route.fulfill(status=503, body='{"detail": "the map town cannot be read by the server"}')
+
+    page.route("**/v1/locate", answer)
+    send(page, photo)
+    page.wait_for_selector("text=the map town cannot be read by the server")
+    assert asked == [503]
+    started.complaints.clear()  # browsers note every 503
+
+
 def test_the_key_is_asked_for(visit: Callable[..., Visit], service: FakeService, photo: bytes) -> None:
     with serving(service, ServeOptions(port=0, api_key="open sesame")) as url:
         started = visit(url)

@@ -12,15 +12,16 @@ from rich.progress import Progress, TaskID
 
 from skypart.atomic import atomic_path
 from skypart.errors import SkyPartError
+from skypart.maps.addresses import is_remote, lasting, told
 from skypart.maps.cut import ViewOptions
 from skypart.maps.footprint import Footprint
 from skypart.maps.manifest import MANIFEST, Manifest, MapEntry, stored_name
 from skypart.maps.map_source import MapSource
-from skypart.maps.sources import is_remote, open_maps, there
+from skypart.maps.sources import open_maps, there
 from skypart.maps.store import EmbeddedStore, ViewBatch, approximate
 from skypart.maps.views import is_empty, plan_views, read_view
 from skypart.model.embedder import Embedder
-from skypart.progress import progress_bar
+from skypart.progress import console, progress_bar
 
 BLOCK = 128
 """Views embedded between two writes; what a kill can cost."""
@@ -48,6 +49,8 @@ def build_index(
     manifest = _manifest(folder, embedder, _lasting(model_name), options)
     for source in sources:
         _check_place(folder, source, manifest)
+        for note in (part.note for part in source.parts if part.note):
+            console.print(note, soft_wrap=True, markup=False, highlight=False)
     added: dict[str, int] = {}
     with progress_bar() as bar:
         for source in sources:
@@ -69,7 +72,7 @@ def build_index(
 def _lasting(model_name: str) -> str:
     """A model's name that holds from other folders too: a path becomes absolute."""
     path = Path(model_name).expanduser()
-    return str(path.resolve()) if model_name != "default" and path.exists() else model_name
+    return lasting(path) if model_name != "default" and path.exists() else model_name
 
 
 def _manifest(folder: Path, embedder: Embedder, model_name: str, options: ViewOptions | None) -> Manifest:
@@ -116,18 +119,24 @@ def _check_place(folder: Path, source: MapSource, manifest: Manifest) -> None:
         other = entry.name == source.name and entry.fingerprint != source.fingerprint
         if (
             other
-            and entry.paths != _lasting_paths(source)
+            and not _same_files(entry.paths, source.paths)
             and any(is_remote(path) or there(path) for path in entry.paths)
         ):
             raise SkyPartError(
-                f"{folder}: holds a map {entry.name} already, of {entry.paths[0]}; rename {source.paths[0]}, or take "
-                f"the other out first: skypart maps {folder} --remove {entry.name}"
+                f"{folder}: holds a map {entry.name} already, of {told(entry.paths[0])}; rename "
+                f"{told(source.paths[0])}, or take the other out first: skypart maps {folder} --remove {entry.name}"
             )
+
+
+def _same_files(some: Sequence[str], others: Sequence[str]) -> bool:
+    """Whether two lists of paths name the same files, through links or not."""
+    one, other = ([path if is_remote(path) else Path(path).resolve() for path in paths] for paths in (some, others))
+    return one == other
 
 
 def _lasting_paths(source: MapSource) -> tuple[str, ...]:
     """Where a map lies, from any folder."""
-    return tuple(path if is_remote(path) else str(Path(path).resolve()) for path in source.paths)
+    return tuple(path if is_remote(path) else lasting(path) for path in source.paths)
 
 
 def _work(folder: Path, source: MapSource, embedder: Embedder, options: ViewOptions) -> Path:
@@ -165,7 +174,7 @@ def _store_map(source: MapSource, folder: Path, files: Sequence[Path], expected:
                 stored += len(vectors)
             if not stored:
                 raise SkyPartError(
-                    f"{source.paths[0]}: every view of this map is empty; check its pixels and no-data value"
+                    f"{told(source.paths[0])}: every view of this map is empty; check its pixels and no-data value"
                 )
         manifest = Manifest.read(folder)  # again: others may have added maps since
         if (manifest.model["digest"], manifest.options) != (expected.model["digest"], expected.options):

@@ -33,6 +33,8 @@ def raster_grid(raster: Any, path: str) -> Grid:
 
 def _plane(raster: Any, path: str) -> CrsPlane:
     beside = Path(path).with_suffix(".prj")
+    if not beside.is_file() and beside.with_suffix(".PRJ").is_file():
+        beside = beside.with_suffix(".PRJ")
     if raster.crs:
         definition, source = raster.crs.to_wkt(), path
     elif beside.is_file():

@@ -93,19 +93,20 @@ class Grid:
     def to_pixels(self, *, latitude: ArrayLike, longitude: ArrayLike) -> Pixels:
         """WGS 84 degrees as points of the picture, also outside of it; any shape, broadcast."""
         x, y = self.plane.to_plane(latitude=latitude, longitude=longitude)
-        if self._period is not None:
-            x = wrapped(x, self._middle[0], self._period)
+        if self.period is not None:
+            x = wrapped(x, self.middle[0], self.period)
         return Pixels(*apply_affine(~self.affine, x, y))
 
     @cached_property
-    def _middle(self) -> tuple[float, float]:
+    def middle(self) -> tuple[float, float]:
+        """Of the picture, in units of the plane."""
         x, y = apply_affine(self.affine, self.width / 2, self.height / 2)
         return float(x), float(y)
 
     @cached_property
-    def _period(self) -> float | None:
+    def period(self) -> float | None:
         """Units of x after which the plane repeats, None if it does not: true where x is linear in longitude alone."""
-        centre = self.plane.to_degrees(*self._middle)
+        centre = self.plane.to_degrees(*self.middle)
         if not np.isfinite(centre.longitude):
             return None
         here = float(centre.latitude)

@@ -10,11 +10,12 @@ from numpy.typing import NDArray
 
 from skypart.errors import SkyPartError
 from skypart.images.decode import RgbImage
+from skypart.maps.addresses import is_remote, told
 from skypart.maps.footprint import Bounds, Footprint, join_bounds
 from skypart.maps.manifest import Manifest
 from skypart.maps.map_source import MapSource
 from skypart.maps.mercator import render_tile
-from skypart.maps.sources import is_remote, open_maps, there
+from skypart.maps.sources import open_maps, there
 from skypart.maps.store import Circle, EmbeddedStore, Hit
 from skypart.maps.views import read_view
 
@@ -68,7 +69,9 @@ class MapIndex:
                 opened = open_maps(_moved(entry.paths, self.folder.resolve()), network=self.network)
             except SkyPartError:  # gone, damaged, or on the network
                 continue
-            found |= {s.name: s for s in opened if (s.name, s.fingerprint) == (entry.name, entry.fingerprint)}
+            same = [source for source in opened if source.fingerprint == entry.fingerprint]
+            if same:  # whatever its file is called now
+                found[entry.name] = replace(same[0], name=entry.name)
         return found
 
     @property
@@ -82,7 +85,7 @@ class MapIndex:
         for entry in self.manifest.maps:
             if entry.name in self.sources:
                 continue
-            address = next((path for path in entry.paths if is_remote(path)), None)
+            address = next((told(path) for path in entry.paths if is_remote(path)), None)
             if address is None:
                 why = "was moved or changed since it was indexed"
             elif self.network:

@@ -7,6 +7,7 @@ from functools import cached_property
 import numpy as np
 from rasterio.transform import Affine
 
+from skypart.errors import SkyPartError
 from skypart.maps.footprint import Bounds
 from skypart.maps.grid import Grid, Plane, Point, apply_affine
 from skypart.maps.local_frame import FloatArray, LocalFrame, wrapped
@@ -17,10 +18,19 @@ from skypart.maps.warp import Sample, warp
 
 @dataclass(frozen=True)
 class Part:
-    """One picture of a map: where its pixels lie, and what reads them."""
+    """One picture of a map: where its pixels lie, and what reads them. note: what who indexes it should know."""
 
     grid: Grid
     reader: PixelReader
+    note: str = ""
+
+
+class UnreadableMapError(SkyPartError):
+    """A map that was opened cannot be read now. map_name: what it is called in its index."""
+
+    def __init__(self, map_name: str, sentence: str) -> None:
+        super().__init__(sentence)
+        self.map_name = map_name
 
 
 @dataclass(frozen=True)
@@ -96,6 +106,12 @@ class MapSource:
         locate: says where places lie; only a coarse mesh of them is asked for. Averaged where they lie further apart
         than the map's pixels, else interpolated. Only the window that is needed is read. Several threads may call this.
         """
+        try:
+            return self._drawn(locate, shape)
+        except SkyPartError as error:
+            raise UnreadableMapError(self.name, str(error)) from error
+
+    def _drawn(self, locate: Locate, shape: tuple[int, int]) -> Sample:
         if len(self.parts) == 1:
             return warp(self.parts[0].grid, self.parts[0].reader, locate, shape)
         rgb, valid = np.zeros((*shape, 3), np.uint8), np.zeros(shape, np.bool_)
@@ -128,7 +144,7 @@ def _common_grid(grids: Sequence[Grid]) -> Grid:
     first = grids[0]
     plane: Plane = first.plane
     if all(grid.plane is first.plane for grid in grids):
-        corners = [apply_affine(grid.affine, *corner) for grid in grids for corner in _corners(grid)]
+        corners = [spot for grid in grids for spot in _corners_beside(grid, first)]
         pixel = min(abs(grid.affine.a) + abs(grid.affine.b) for grid in grids)
     else:
         plane = LocalFrame(latitude=float(first.centre.latitude), longitude=float(first.centre.longitude))
@@ -140,6 +156,15 @@ def _common_grid(grids: Sequence[Grid]) -> Grid:
     east, north = np.max(corners, axis=0)
     affine = Affine(pixel, 0.0, float(west), 0.0, -pixel, float(north))
     return Grid(plane, affine, max(1, round((east - west) / pixel)), max(1, round((north - south) / pixel)))
+
+
+def _corners_beside(grid: Grid, first: Grid) -> list[Point]:
+    """Corners in the plane of both grids; where that goes round the Earth, on the side where `first` is nearest."""
+    shift = 0.0
+    if first.period is not None:
+        shift = float(wrapped(grid.middle[0], first.middle[0], first.period)) - grid.middle[0]
+    spots = [apply_affine(grid.affine, *corner) for corner in _corners(grid)]
+    return [Point(spot.x + shift, spot.y) for spot in spots]
 
 
 def _corners(grid: Grid) -> list[tuple[int, int]]:

@@ -21,6 +21,7 @@ from rasterio.windows import Window
 from skypart.errors import SkyPartError
 from skypart.images.bands import stretch
 from skypart.images.decode import RgbImage
+from skypart.maps.addresses import told, told_in
 from skypart.maps.colours import Colours, read_colours
 from skypart.maps.handles import HANDLES
 from skypart.maps.patch import Box, Patch
@@ -59,9 +60,9 @@ def opened(path: str, driver: str) -> Generator[Any, None, None]:
         with HANDLES.borrow(path, lambda: _open(path, driver)) as raster:
             yield raster
     except RasterioError as error:
-        cause = str(error.__cause__ or error).strip().rstrip(".")
+        cause = told_in(str(error.__cause__ or error), path).strip().rstrip(".")
         raise SkyPartError(
-            f"{path}: cannot be read ({cause}); the file is damaged or cut short, copy it again"
+            f"{told(path)}: cannot be read ({cause}); the file is damaged or cut short, copy it again"
         ) from error
 
 
@@ -111,7 +112,7 @@ class RasterPixels:
         self._path = path
         self._driver = driver
         with opened(path, driver) as raster:
-            self._colours: Colours = read_colours(raster, path)
+            self._colours: Colours = read_colours(raster, told(path))
             self.has_overviews = bool(raster.overviews(1))
 
     def read(self, box: Box, step_x: float, step_y: float) -> Patch:

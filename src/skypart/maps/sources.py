@@ -4,7 +4,10 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
+from rasterio.transform import Affine
+
 from skypart.errors import SkyPartError
+from skypart.maps.addresses import is_remote, lasting, told
 from skypart.maps.fingerprint import combined, file_digest
 from skypart.maps.georeference import raster_grid
 from skypart.maps.map_source import MapSource, Part
@@ -23,8 +26,7 @@ READ = (
     "or of z/x/y tiles; CSV tables of pictures"
 )
 _RASTER_SUFFIXES = frozenset({".tif", ".tiff", ".jp2"})
-_PICTURE_SUFFIXES = {".jpg": ".jgw", ".jpeg": ".jgw", ".png": ".pgw"}
-_REMOTE = re.compile(r"^(/vsi|[A-Za-z][A-Za-z0-9+.-]*://)")
+_WORLD_SUFFIXES = {".jpg": {".jgw", ".jpgw"}, ".jpeg": {".jgw", ".jpegw"}, ".png": {".pgw", ".pngw"}}
 
 
 def open_maps(paths: Sequence[str], *, network: bool = False) -> list[MapSource]:
@@ -37,7 +39,7 @@ def open_maps(paths: Sequence[str], *, network: bool = False) -> list[MapSource]
         try:
             found.append(_open_map(str(path), network))
         except OSError as error:
-            raise SkyPartError(f"{path}: cannot be read ({error.strerror or error}); check its rights") from error
+            raise SkyPartError(f"{told(path)}: cannot be read ({error.strerror or error}); check its rights") from error
     return found
 
 
@@ -49,16 +51,11 @@ def there(path: str | Path) -> bool:
         return False
 
 
-def is_remote(path: str) -> bool:
-    """Whether a path is an address (https://, s3://, /vsicurl/...), not a file of this machine."""
-    return _REMOTE.match(path) is not None
-
-
 def _open_map(text: str, network: bool) -> MapSource:
     if is_remote(text):
         if not network:
             raise SkyPartError(
-                f"{text}: is not a file on this machine; download it first, or allow the network with --network"
+                f"{told(text)}: is not a file on this machine; download it first, or allow the network with --network"
             )
         return _remote_source(text)
     path = Path(text)
@@ -85,8 +82,11 @@ def _raster_part(path: Path) -> tuple[Part, str]:
     driver = driver_of(path)
     if driver is None:
         raise SkyPartError(f"{path}: is no map that is read here; give {READ}")
-    full = str(path.resolve())
     check_whole(path, driver)
+    full = lasting(path)
+    with opened(full, driver) as raster:
+        if path.is_symlink() and raster.transform == Affine.identity():
+            full = str(path.resolve())  # what says where it lies may be beside the file itself
     with opened(full, driver) as raster:
         grid = raster_grid(raster, str(path))
         box = grid.bounds
@@ -101,7 +101,7 @@ def _raster_part(path: Path) -> tuple[Part, str]:
 def _remote_source(address: str) -> MapSource:
     """A GeoTIFF elsewhere; its fingerprint is that of its place and of a few of its pixels."""
     with opened(address, "GTiff") as raster:
-        grid = raster_grid(raster, address)
+        grid = raster_grid(raster, told(address))
     pixels = RasterPixels(address, "GTiff")
     corner = pixels.read(Box(0, 0, min(256, grid.width), min(256, grid.height)), 1, 1)
     digest = combined([address, f"{grid.affine[:6]} {grid.width} {grid.height}", corner.rgb.tobytes().hex()])
@@ -116,7 +116,9 @@ def _folder_source(folder: Path) -> MapSource:
         tiles = TileFolder(folder)
         part = tile_part(tiles)
         return MapSource(name, (str(folder),), tiles.fingerprint(), (part,))
-    files = [file for file in sorted(folder.iterdir()) if _is_raster(file)]
+    every = sorted(folder.iterdir())
+    beside = {(file.stem, file.suffix.lower()) for file in every if file.is_file()}
+    files = [file for file in every if _is_raster(file, beside)]
     if not files:
         raise SkyPartError(f"{folder}: no map found in this folder; give {READ}")
     found = [_raster_part(file) for file in files]
@@ -124,12 +126,15 @@ def _folder_source(folder: Path) -> MapSource:
     return MapSource(name, (str(folder),), digest, tuple(each[0] for each in found))
 
 
-def _is_raster(file: Path) -> bool:
-    """Whether a file of a folder is a map; hidden ones (macOS leaves `._town.tif` beside `town.tif`) never are."""
+def _is_raster(file: Path, beside: set[tuple[str, str]]) -> bool:
+    """Whether a file of a folder is a map; hidden ones (macOS leaves `._town.tif` beside `town.tif`) never are.
+
+    beside: stem and suffix, in lower case, of all files of the folder.
+    """
     if file.name.startswith("."):
         return False
     suffix = file.suffix.lower()
     if suffix in _RASTER_SUFFIXES:
         return True
-    world = _PICTURE_SUFFIXES.get(suffix)
-    return world is not None and any(file.with_suffix(each).is_file() for each in (world, ".wld"))
+    worlds = _WORLD_SUFFIXES.get(suffix)
+    return worlds is not None and any((file.stem, each) in beside for each in (*worlds, ".wld"))

@@ -89,6 +89,12 @@ def _counts_from_south(folder: Path) -> bool:
             raise SkyPartError(
                 f"{resource}: its tiles are in degrees; make them in Web Mercator (gdal2tiles -p mercator)"
             )
+        profile = re.search(r"\bprofile\s*=\s*[\"']([^\"']*)[\"']", text)
+        if profile and profile[1].lower() not in ("mercator", "global-mercator"):
+            raise SkyPartError(
+                f"{resource}: its tiles are of the profile {profile[1]}, which does not say where they lie; make them "
+                "in Web Mercator (gdal2tiles -p mercator)"
+            )
         return True
     for name in ("metadata.json", "tiles.json"):
         if (folder / name).is_file():

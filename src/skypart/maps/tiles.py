@@ -37,7 +37,8 @@ class TileStore(Protocol):
 
 def tile_part(store: TileStore) -> Part:
     """The tiles of a store as one picture of a map."""
-    levels = complete_levels(store.tiles())
+    tiles = store.tiles()
+    levels = complete_levels(tiles)
     if not levels:
         raise SkyPartError(f"{store.path}: holds no tiles; check how it was made")
     zoom = max(levels)
@@ -49,7 +50,13 @@ def tile_part(store: TileStore) -> Part:
     affine = Affine(resolution, 0.0, west, 0.0, -resolution, north)
     grid = Grid(crs_plane("EPSG:3857"), affine, count_x * pixels.edge, count_y * pixels.edge)
     has_overviews = zoom - min(levels) >= 3
-    return Part(grid, pixels if has_overviews else with_overview(pixels, grid.width, grid.height))
+    reader = pixels if has_overviews else with_overview(pixels, grid.width, grid.height)
+    deeper = sorted(each for each, places in tiles.items() if each > zoom and len(places))
+    note = (
+        f"{store.path}: the map is that of zoom {zoom}; deeper ones ({', '.join(map(str, deeper))}) cover only a part "
+        "of it and are not used, give tiles of these zooms alone to use them"
+    )
+    return Part(grid, reader, note if deeper else "")
 
 
 def complete_levels(tiles: dict[int, NDArray[np.int64]]) -> dict[int, NDArray[np.int64]]:
@@ -126,7 +133,13 @@ class TilePixels:
         return shrunk(tile, self.edge >> shrink, self.edge >> shrink) if shrink else tile
 
     def _decode(self, zoom: int, x: int, y: int) -> NDArray[np.uint8] | None:
-        data = self._store.get(zoom, x, y)
+        try:
+            data = self._store.get(zoom, x, y)
+        except OSError as error:
+            raise SkyPartError(
+                f"{self._store.path}: tile {zoom}/{x}/{y} cannot be read ({error.strerror or error}); check the disk "
+                "and its rights"
+            ) from error
         if data is None:
             return None
         try:

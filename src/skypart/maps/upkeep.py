@@ -6,9 +6,9 @@ from pathlib import Path
 from rich.table import Table
 
 from skypart.errors import SkyPartError
+from skypart.maps.addresses import is_remote
 from skypart.maps.index import MapIndex
 from skypart.maps.manifest import Manifest, stored_name
-from skypart.maps.sources import is_remote
 from skypart.maps.store import EmbeddedStore, approximate
 
 

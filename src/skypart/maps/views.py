@@ -10,6 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from skypart.errors import SkyPartError
 from skypart.images.decode import RgbImage
+from skypart.maps.addresses import told
 from skypart.maps.footprint import Footprint
 from skypart.maps.grid import Grid, Point
 from skypart.maps.local_frame import Degrees, FloatArray, LocalFrame
@@ -17,6 +18,8 @@ from skypart.maps.map_source import MapSource
 
 SLACK = 0.05
 """Share of its edge by which a view may be wider than the map."""
+LEAST_PIXELS = 4
+"""Map pixels along the edge of a view below which it shows nothing."""
 LEAST_VALID = 0.5
 LEAST_CONTRAST = 2.0
 """Standard deviation of grey levels, 0..255, below which a view shows nothing."""
@@ -92,12 +95,18 @@ def plan_views(source: MapSource, sizes_m: Sequence[float], overlap: float, rota
     """Squares of each size in metres that cover the map, inside its edges; no pixel is read.
 
     overlap: share, 0..1, of its edge that a view has in common with its neighbour, at least. rotations: compass
-    degrees that are up, each cut at every place. Sizes that the map is too small for are left out.
+    degrees that are up, each cut at every place. Sizes that the map is too small for are left out; of one that it is
+    too coarse for there would be more views than pixels, and it is refused.
     """
     if not sizes_m or min(sizes_m) <= 0 or not 0 <= overlap < 1 or not rotations:
         raise SkyPartError(
             f"views of {list(sizes_m)} m, overlap {overlap}, rotations {list(rotations)} cannot be cut; "
             "give sizes above 0, an overlap from 0 to below 1 and one rotation or more"
+        )
+    if min(sizes_m) < LEAST_PIXELS * source.gsd_m:
+        raise SkyPartError(
+            f"{told(source.paths[0])}: pixels of {_length(source.gsd_m)} are too coarse for views of "
+            f"{_length(min(sizes_m))}; give larger --sizes or a finer map"
         )
     blocks = []
     for size in sizes_m:
@@ -111,10 +120,14 @@ def plan_views(source: MapSource, sizes_m: Sequence[float], overlap: float, rota
         extent = [(grid.width * m.x[0], grid.height * m.y[0]) for grid in source.grids for m in [_middle_metres(grid)]]
         width, height = max(extent, key=min)
         raise SkyPartError(
-            f"{source.paths[0]}: the map is {width:.0f} x {height:.0f} m, smaller than one view of "
+            f"{told(source.paths[0])}: the map is {width:.0f} x {height:.0f} m, smaller than one view of "
             f"{min(sizes_m):g} m; give smaller view sizes or a larger map"
         )
     return ViewPlan(columns)
+
+
+def _length(metres: float) -> str:
+    return f"{metres / 1000:.3g} km" if metres >= 1000 else f"{metres:.3g} m"
 
 
 def _middle_metres(grid: Grid) -> Point:
@@ -123,7 +136,7 @@ def _middle_metres(grid: Grid) -> Point:
 
 def _places(grid: Grid, size: float, overlap: float) -> Degrees:
     """(n,) centres of squares along the rows of a grid, none if it is smaller than one."""
-    down = grid.pixel_metres(grid.width / 2, np.linspace(0, grid.height, 5)).y
+    down = grid.pixel_metres(grid.width / 2, np.linspace(0.5, grid.height - 0.5, 5)).y
     rows = _positions(grid.height, float(down.max()), float(down.min()), size, overlap)
     spots = []
     for row, across in zip(rows, grid.pixel_metres(grid.width / 2, rows).x, strict=True) if len(rows) else ():

@@ -37,6 +37,7 @@ class HintsAnswer(BaseModel):
     """What was known of the camera, from the form or else from the photo's own EXIF and XMP; null where it was not."""
 
     heading_deg: float | None = None
+    turn_deg: float | None = None
     altitude_m: float | None = None
     tilt_deg: float | None = None
     fov_deg: float | None = None

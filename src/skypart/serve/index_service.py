@@ -2,21 +2,24 @@
 
 import io
 import threading
+from collections.abc import Generator
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from urllib.parse import urlsplit
 
 import numpy as np
 from numpy.typing import NDArray
 
 from skypart.errors import SkyPartError
-from skypart.images.decode import IMAGE_SUFFIXES, RgbImage, read_rgb
+from skypart.images.decode import RgbImage, is_image, read_rgb
+from skypart.maps.addresses import told
 from skypart.maps.footprint import Footprint
-from skypart.maps.sources import is_remote
+from skypart.maps.map_source import UnreadableMapError
 from skypart.model.picture import draw_graph, part_overlay
 from skypart.position.fix import Fix, Hints, Prior
 from skypart.position.labelled import NAMES, read_labelled
 from skypart.position.locate import Locator
+from skypart.serve.problems import RefusedError, log
 from skypart.serve.service import Example, IndexBounds, IndexInfo
 
 
@@ -39,7 +42,7 @@ class IndexService:
             views=sum(entry.views for entry in index.manifest.maps),
             model=index.manifest.model["digest"],
             bounds=IndexBounds(south=box.south, west=box.west, north=box.north, east=box.east),
-            attribution=", ".join(_file_name(path) for entry in index.manifest.maps for path in entry.paths[:1]),
+            attribution=", ".join(Path(told(path)).name for entry in index.manifest.maps for path in entry.paths[:1]),
             calibrated=self.locator.calibrated,
             fingerprints=[e.fingerprint for e in index.manifest.maps if e.name in index.sources],
         )
@@ -49,7 +52,8 @@ class IndexService:
 
     def locate(self, image: RgbImage, name: str, prior: Prior | None, hints: Hints | None) -> Fix:
         """Find where `image` was taken."""
-        return self.locator.locate(image, name=name, prior=prior, hints=hints)
+        with _reading():
+            return self.locator.locate(image, name=name, prior=prior, hints=hints)
 
     def parts(self, image: RgbImage) -> bytes:
         """A PNG of `image` with its parts over it."""
@@ -62,7 +66,7 @@ class IndexService:
 
     def view(self, footprint: Footprint, size: int) -> RgbImage:
         """The map under `footprint`."""
-        with self.reading:
+        with self.reading, _reading():
             picture = self.locator.index.view(footprint, size)
         if picture is not None:
             return picture
@@ -75,7 +79,7 @@ class IndexService:
 
     def tile(self, z: int, x: int, y: int) -> NDArray[np.uint8] | None:
         """A Web Mercator tile; None where the map has nothing."""
-        with self.reading:
+        with self.reading, _reading():
             tile = self.locator.index.tile(z, x, y)
         return tile if tile[..., 3].any() else None
 
@@ -97,11 +101,23 @@ class IndexService:
                 )
                 for number, photo in enumerate(read_labelled(self.folder)[:24])
             ]
-        photos = sorted(path for path in self.folder.iterdir() if path.suffix.lower() in IMAGE_SUFFIXES)
+        photos = sorted(path for path in self.folder.iterdir() if is_image(path.name) and path.is_file())
         return [
             Example(name=f"{number}", title=path.stem, load=partial(read_rgb, path), version=_version(path))
             for number, path in enumerate(photos[:24])
         ]
+
+
+@contextmanager
+def _reading() -> Generator[None, None, None]:
+    """Tell the client which map cannot be read, and the log why: paths and addresses are nobody else's business."""
+    try:
+        yield
+    except UnreadableMapError as error:
+        log.error("%s", error)
+        raise RefusedError(
+            503, f"the map {error.map_name} cannot be read by the server at present; its log says why"
+        ) from error
 
 
 def _version(photo: Path) -> str:
@@ -111,8 +127,3 @@ def _version(photo: Path) -> str:
     except OSError as error:
         raise SkyPartError(f"{photo}: cannot be read ({error.strerror}); check the folder of examples") from error
     return f"{photo.resolve()} {status.st_size} {status.st_mtime_ns}"
-
-
-def _file_name(path: str) -> str:
-    """The name of a map's file; of an address without its query, which may hold a key."""
-    return Path(urlsplit(path).path if is_remote(path) else path).name

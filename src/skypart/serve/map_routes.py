@@ -11,7 +11,13 @@ from skypart.serve.problems import Problem, RefusedError
 from skypart.serve.state import State
 from skypart.serve.tiles import Picture, TileCache, is_tile, tagged
 
-NOT_THERE: dict[int | str, dict[str, Any]] = {404: {"model": Problem, "description": "There is no such thing."}}
+NOT_THERE: dict[int | str, dict[str, Any]] = {
+    404: {"model": Problem, "description": "There is no such thing."},
+    503: {
+        "model": Problem,
+        "description": "The queue is full (Retry-After), or a map cannot be read.",
+    },
+}
 FOR_EVER, FOR_A_MINUTE = "max-age=31536000, immutable", "max-age=60"
 EXAMPLE_EDGE, EXAMPLE_QUALITY = 8192, 95
 

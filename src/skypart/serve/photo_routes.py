@@ -31,7 +31,10 @@ REFUSALS: dict[int | str, dict[str, Any]] = {
     413: {"model": Problem, "description": "The photo has too many bytes."},
     415: {"model": Problem, "description": "Not a JPEG, PNG, WebP or TIFF file."},
     422: {"model": Problem, "description": "A field or the photo cannot be used."},
-    503: {"model": Problem, "description": "The queue is full; Retry-After says when to come back."},
+    503: {
+        "model": Problem,
+        "description": "The queue is full (Retry-After: how long), or a map cannot be read.",
+    },
 }
 
 

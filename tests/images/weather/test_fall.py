@@ -1,5 +1,7 @@
 """Streaks by doubling sums, and planes coarser than the picture, against OpenCV's dense filter."""
 
+import tracemalloc
+
 import cv2
 import numpy as np
 import pytest
@@ -10,12 +12,14 @@ from skypart.images.weather.fall import (
     Pitch,
     coarse_size,
     fall,
+    longest_line,
     refine,
     rows_apart,
     sideways_variance,
     smooth,
 )
 from skypart.images.weather.grains import cut_gain, enlarge_grains, enlarged_variance, reduced, scatter
+from skypart.images.weather.particles import _length
 from skypart.images.weather.streaks import line_kernel
 
 
@@ -146,3 +150,24 @@ def test_a_grain_that_stands_still_stays_as_it_is() -> None:
 def test_as_many_of_the_brightest_grains_as_meet_on_a_pixel_stay_bright(join: int) -> None:
     crowded = scatter(60, 80, 1.0 - 1e-7, (1.0, 1.0), np.random.default_rng(1), join)
     assert crowded.min() > 90
+
+
+@pytest.mark.parametrize("shape", [(8, 20_000), (20_000, 8)])
+def test_strips_take_no_more_memory_than_squares(shape: tuple[int, int]) -> None:
+    def peak(rows: int, columns: int) -> int:
+        plane = np.zeros((rows, columns), np.uint8)
+        tracemalloc.start()
+        fall(plane, _length(0.2, rows, columns), 15.0)
+        most = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        return most
+
+    assert peak(*shape) < 20 * peak(400, 400)
+
+
+@pytest.mark.parametrize("pitch", [(1, 1), (6, 1), (2, 2)])
+def test_lines_of_ordinary_pictures_are_never_cut(pitch: Pitch) -> None:
+    for short in range(1, 60):
+        for long in range(short, 4 * short + 1):
+            for height, width in ((short, long), (long, short)):
+                assert longest_line(*coarse_size(height, width, pitch), pitch) >= _length(1.0, height, width)

@@ -4,10 +4,12 @@ import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
+import faiss
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from skypart.errors import SkyPartError
 from skypart.maps.footprint import Bounds
 from skypart.maps.store import EmbeddedStore, Hit, ViewBatch, approximate, segment, snapshot
 from tests.maps.store.builders import batch, places, rows_of, unit
@@ -131,6 +133,18 @@ def test_a_damaged_cache_is_not_used(
     if name == "approximate.json":
         monkeypatch.setattr(approximate, "_SAMPLE", 64)
         assert again.build_approximate() is not None
+
+
+def test_a_full_disk_is_told(store: EmbeddedStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    codes, real = store.folder / approximate.CODES, faiss.write_index
+    codes.unlink()
+    monkeypatch.setattr(faiss, "write_index", lambda index, path: real(index, "/dev/full"))
+    with EmbeddedStore(store.folder) as again:
+        with pytest.raises(
+            SkyPartError, match=r"cannot write .*approximate\.faiss: the disk is full .*free it and run"
+        ):
+            again.build_approximate()
+    assert not codes.exists() and not list(store.folder.glob(".approximate*"))
 
 
 def test_a_change_of_the_store_makes_it_stale(store: EmbeddedStore) -> None:

@@ -61,18 +61,27 @@ def sideways_variance(length: int, angle: float, pitch: Pitch) -> float:
     return (20.0 - math.sqrt(400.0 - 1400.0 * mean)) / 35.0
 
 
+def longest_line(rows: int, columns: int, pitch: Pitch) -> int:
+    """Pixels of the longest line that is drawn on a plane: four times the shorter side of its picture, odd.
+
+    `fall` needs a border as wide as the line is long: of 8 x 200,000 pixels, with lines as long as the longer side asks
+    for, it would take gigabytes. In pictures at most four times as long as wide no line is so long.
+    """
+    return 4 * min(rows * pitch[0], columns * pitch[1]) + 1
+
+
 def fall(
     plane: BytePlane | NDArray[np.int16], length: int, angle: float, pitch: Pitch = (1, 1), gain: float = 1.0
 ) -> BytePlane:
     """Blur a plane along a line that is brightest at its upper end, borders mirrored, and times `gain`.
 
-    plane: (rows, columns) of 0..255. length: of the line in pixels of the picture, odd.
+    plane: (rows, columns) of 0..255. length: of the line in pixels of the picture, odd; at most `longest_line`.
     angle: degrees clockwise from the vertical, between -60 and 60.
     The line is one pixel wide in every row; `smooth` by `sideways_variance`, before or after, gives it its shares.
     Returns (rows, columns) uint8.
     """
     rows, columns = plane.shape
-    count, slope = _way(length, angle, pitch)
+    count, slope = _way(min(length, longest_line(rows, columns, pitch)), angle, pitch)
     weight = count * (count + 1) // 2
     kind = np.uint16 if 255 * weight < 1 << 16 else np.uint32
     above, beside = count // 2, int(abs(slope) * count) + 2

@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from skypart.atomic import atomic_path, write_text
+from skypart.errors import SkyPartError
 from skypart.maps.store.exact import Found, search_exact
 from skypart.maps.store.snapshot import Snapshot
 from skypart.progress import track
@@ -88,7 +89,13 @@ def build(folder: Path, snapshot: Snapshot, state: str, sample: Queries | None =
     kinds = [sample] if sample is not None else _sample(snapshot, rng)
     probes, width, recall = _tuned(snapshot, codes, [np.ascontiguousarray(kind, dtype=np.float32) for kind in kinds])
     with atomic_path(folder / CODES) as temporary:
-        faiss.write_index(codes, str(temporary))
+        try:
+            faiss.write_index(codes, str(temporary))
+        except RuntimeError as error:  # what FAISS makes of a full disk
+            raise SkyPartError(
+                f"cannot write {folder / CODES}: the disk is full or may not be written; free it and run the same "
+                "command again"
+            ) from error
         with temporary.open("rb") as file:
             digest = hashlib.file_digest(file, "sha256").hexdigest()
     write_text(folder / SETTINGS, json.dumps(asdict(Settings(state, digest, probes, width, recall)), indent=1) + "\n")

@@ -44,7 +44,8 @@ async function ask(path, { signal, onBusy, ...options } = {}) {
       throw new Problem(0, "The server cannot be reached. Is it still running?");
     }
     if (response.ok) return response;
-    if (response.status !== 503 || turn >= PATIENCE) throw new Problem(response.status, await sentence(response));
+    const busy = response.status === 503 && response.headers.has("Retry-After");
+    if (!busy || turn >= PATIENCE) throw new Problem(response.status, await sentence(response));
     const seconds = Math.max(1, Number(response.headers.get("Retry-After")) || 1);
     onBusy?.(seconds);
     await pause(seconds, signal);
