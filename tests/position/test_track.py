@@ -27,6 +27,7 @@ class Blank:
         self.times: dict[str, float] = {}
         self.fps: float | None = None
         self.start: datetime | None = None
+        self.note = ""
 
     def __len__(self) -> int:
         return len(self.seconds)

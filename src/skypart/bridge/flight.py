@@ -16,6 +16,7 @@ from skypart.position.track import Locate, track
 from skypart.position.track_options import TrackOptions
 from skypart.position.track_point import TrackPoint
 from skypart.position.truth import Truth, read_truth
+from skypart.progress import console
 
 
 @dataclass(frozen=True)
@@ -74,6 +75,8 @@ def run_track(
     if truth is not None:
         known = read_truth(truth, frames.times, frames.fps)
         check_truth(truth, known, frames, rate_hz)
+    if frames.note:
+        console.print(frames.note, style="yellow", markup=False, highlight=False, soft_wrap=True)
     points = track(frames, locate, options, frame)
     write_track(points, output, frames.start)
     written, scores = [output], {}

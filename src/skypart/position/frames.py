@@ -17,13 +17,15 @@ from skypart.position.video_frames import VIDEO_SUFFIXES, VideoFrames
 class Frames(Protocol):
     """The photos of a flight. `len` is what is expected; `skipped` how many could not be read so far.
 
-    times: seconds by file name, for photos. fps: frames a second, for a video. start: when the flight began.
+    times: seconds by file name, for photos. fps: frames a second, for a video. start: when the flight began. note: what
+    the user should know of them, if anything.
     """
 
     skipped: int
     times: dict[str, float]
     fps: float | None
     start: datetime | None
+    note: str
 
     def __len__(self) -> int:
         """How many frames are expected."""

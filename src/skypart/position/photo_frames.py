@@ -12,7 +12,6 @@ from skypart.images.decode import list_photos, open_image, read_rgb
 from skypart.images.exif import read_camera_facts
 from skypart.position.frame import Frame
 from skypart.position.hints import hints_of
-from skypart.progress import console
 
 
 class PhotoFrames:
@@ -26,6 +25,7 @@ class PhotoFrames:
         self.folder = folder
         self.skipped = 0
         self.fps: float | None = None
+        self.note = ""
         self.start: datetime | None = None
         photos = sorted(list_photos([folder]), key=lambda photo: natural(photo.relative_to(folder)))
         facts = {photo: read_camera_facts(photo) for photo in photos}
@@ -39,7 +39,7 @@ class PhotoFrames:
             ordered, damaged = [(photo, index * interval_s) for index, photo in enumerate(photos)], []
         if timeless:
             told = f"{timeless} of {len(photos)} photos say no time: all are taken by name, {interval_s:g} s apart"
-            console.print(f"{told} (--interval)", style="yellow", markup=False, highlight=False, soft_wrap=True)
+            self.note = f"{told} (--interval)"
         self.times = {photo.relative_to(folder).as_posix(): seconds for photo, seconds in ordered}
         self._ordered = ordered + [(photo, ordered[-1][1]) for photo in damaged]
 

@@ -30,6 +30,7 @@ class VideoFrames:
         capture = self._open()
         self._count = max(0, round(_finite(capture.get(cv2.CAP_PROP_FRAME_COUNT))))
         rate = _finite(capture.get(cv2.CAP_PROP_FPS))
+        self.note = ""
         self.fps: float | None = rate if 0.1 <= rate <= 1000 else None
         size = _finite(capture.get(cv2.CAP_PROP_FRAME_WIDTH)) * _finite(capture.get(cv2.CAP_PROP_FRAME_HEIGHT))
         capture.release()
