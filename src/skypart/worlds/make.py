@@ -1,5 +1,6 @@
 """Make a benchmark-shaped data set from worlds: plan the locations, draw them in workers, write maps and poses."""
 
+import atexit
 import csv
 import hashlib
 import io
@@ -117,6 +118,7 @@ def _start_worker(count: "Synchronized[int]") -> None:
     global _count
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit())
+    atexit.register(signal.signal, signal.SIGTERM, signal.SIG_IGN)  # one that leaves already must not leave twice
     _count = count
 
 
