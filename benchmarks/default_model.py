@@ -4,7 +4,8 @@
 
 renders the test worlds (kept under --work), embeds them with the shipped model and its CLS branch, with other models
 (if given, each a row of its own) and with the untrained backbone's plain readouts, and writes the tables of
-docs/results/default-model.md between their marks, and docs/results/default-model.json.
+docs/results/default-model.md between their marks, and docs/results/default-model.json. --keep takes a row of a model
+that is not there any more from that file; its pictures must be those of today (measure another row again to see it).
 """
 
 import argparse
@@ -27,8 +28,11 @@ import torch
 from numpy.typing import NDArray
 
 from skypart.atomic import write_text
+from skypart.errors import SkyPartError
 from skypart.evaluation.metrics import retrieval_metrics
 from skypart.images.decode import ImageLike, RgbImage, read_rgb
+from skypart.images.light import night
+from skypart.images.photograph import photograph
 from skypart.images.preprocess import Preprocessing
 from skypart.images.weather import CONDITIONS, RENDERING, corrupt
 from skypart.maps.sources import open_maps
@@ -153,6 +157,50 @@ def both_ways(
     return {"D2S": there["R@1"], "S2D": back["R@1"]}
 
 
+def by_map(embed: Embed, world: Path) -> dict[str, dict[str, Any]]:
+    """R@1 of both directions by readout and map of the real places, each map's queries among all places."""
+    files, drones = views_of(world)
+    labels, places = np.array([place for place, _ in drones]), np.array([path.parent.name for path in files])
+    tiles, views = (embed([read_rgb(path) for path in paths]) for paths in (files, [path for _, path in drones]))
+    latitude: dict[str, float] = {}
+    with (world / "positions.csv").open(newline="", encoding="utf-8") as lines:
+        for line in csv.DictReader(lines):
+            latitude[Path(line["path"]).parent.name] = float(line["latitude"])
+    found: dict[str, dict[str, Any]] = {name: {} for name in tiles}
+    for title, around in MAPS.items():
+        here = {place for place, degrees in latitude.items() if abs(degrees - around) < 0.5}
+        some_views, some_tiles = np.isin(labels, list(here)), np.isin(places, list(here))
+        for name in tiles:
+            there = retrieval_metrics(views[name][some_views], labels[some_views], tiles[name], places)
+            back = retrieval_metrics(tiles[name][some_tiles], places[some_tiles], views[name], labels)
+            found[name][title] = {"places": len(here), "D2S": there["R@1"], "S2D": back["R@1"]}
+    return found
+
+
+def flown(embed: Embed, world: Path) -> dict[str, dict[str, Any]]:
+    """R@1 of both directions by readout, one drone picture a place, framed as in flight, and at night."""
+    files, drones = views_of(world)
+    tiles, places = embed([read_rgb(path) for path in files]), np.array([path.parent.name for path in files])
+    found: dict[str, dict[str, Any]] = {name: {} for name in tiles}
+    labels = np.array([place for place, _ in drones[::2]])
+    for title, change in FLOWN.items():
+        pictures = [change(read_rgb(path), np.random.default_rng([int(place), 9])) for place, path in drones[::2]]
+        for name, queries in embed(pictures).items():
+            found[name][title] = both_ways(queries, labels, tiles[name], places)
+    return found
+
+
+def at_night(picture: RgbImage, rng: np.random.Generator) -> RgbImage:
+    """(h, w, 3) uint8 under lamps."""
+    dark: RgbImage = np.clip(night(picture.astype(np.float32), rng) + 0.5, 0, 255).astype(np.uint8)
+    return dark
+
+
+MAPS = {"Long Beach": 33.8, "Eureka": 40.8, "Autzen": 44.06}
+"""The real test places' maps, by latitude."""
+FLOWN = {"framed as in flight": photograph, "at night under lamps": at_night}
+
+
 def dates(embed: Embed, shared: Path) -> dict[str, dict[str, float]]:
     """R@1 of the held-out city by readout, one date against another."""
     folder = shared / "data" / "naip_california_cc_by"
@@ -216,6 +264,9 @@ def measure(arguments: argparse.Namespace) -> tuple[dict[str, Any], list[str]]:
             "dates": ("dates", partial(dates, embed, arguments.shared)),
             "nust": ("nust", partial(frames, embed, arguments.shared, arguments.size)),
         }
+        if "real" in sets:
+            jobs["by map"] = (f"by map, pictures {drawn['real']}", partial(by_map, embed, sets["real"]))
+            jobs["flown"] = (f"flown, pictures {drawn['real']}", partial(flown, embed, sets["real"]))
         for world, path in sets.items():
             jobs[world] = (f"{world}, pictures {drawn[world]}", partial(retrieval, embed, path, arguments.size))
             for profile, job in WEATHERS.items():
@@ -256,6 +307,7 @@ def tables(figures: dict[str, Any], size: int, made: Sequence[str]) -> str:
         cells.append(f"{np.mean(list(mine['dates'].values())):.1f}")
         cells.append(f"{mine['nust']['within_50m']:.0f} % ({mine['nust']['median_m']:.0f} m)")
         lines.append(f"| {name} | " + " | ".join(cells) + " |")
+    lines += _apart(figures)
     for profile, job in WEATHERS.items():
         lines += [
             "",
@@ -278,18 +330,50 @@ def tables(figures: dict[str, Any], size: int, made: Sequence[str]) -> str:
     return "\n".join(lines) + "\n"
 
 
+def _apart(figures: Mapping[str, Any]) -> list[str]:
+    """A table of the real places map by map and of pictures changed as flights change them."""
+    if "by map" not in figures[FULL]:  # not there with --only
+        return []
+    counts = {title: each["places"] for title, each in figures[FULL]["by map"].items()}
+    heads = [f"{title} ({count} places)" for title, count in counts.items()] + [f"real, {title}" for title in FLOWN]
+    lines = [
+        "",
+        f"| R@1 among all 200 real places, D→S / S→D, % | {' | '.join(heads)} |",
+        "|---|" + "---|" * len(heads),
+    ]
+    for name, mine in figures.items():
+        if "by map" in mine:
+            cells = [f"{each['D2S']:.1f} / {each['S2D']:.1f}" for each in (mine["by map"] | mine["flown"]).values()]
+            lines.append(f"| {name} | " + " | ".join(cells) + " |")
+    return lines
+
+
+def kept_rows(names: Sequence[str], file: Path) -> dict[str, Any]:
+    """Rows of the last page, by name."""
+    before = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
+    missing = [name for name in names if name not in before]
+    if missing:
+        raise SkyPartError(f"{file}: has no row {missing[0]!r} to keep; it has {', '.join(before) or 'none'}")
+    return {name: before[name] for name in names}
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--shared", type=Path, default=ROOT.parent / "shared")
     parser.add_argument("--model", default="default")
     parser.add_argument("--also", action="append", default=[], metavar="NAME=FILE", help="another model's row")
+    parser.add_argument("--keep", action="append", default=[], metavar="NAME", help="a row of the last page")
     parser.add_argument("--size", type=int, default=224)
     parser.add_argument("--work", type=Path, default=ROOT / "runs" / "default-model" / "test")
     parser.add_argument("--only", action="append", default=[], help="only these worlds")
     parser.add_argument("--workers", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--out", type=Path, default=ROOT / "docs" / "results" / "default-model.md")
     arguments = parser.parse_args()
+    kept = kept_rows(arguments.keep, arguments.out.with_suffix(".json"))
     figures, made = measure(arguments)
+    made += [f"of the page before ({name})" for name in kept]
+    untrained = {name: figures.pop(name) for name in UNTRAINED}
+    figures |= kept | untrained  # what must be beaten comes last
     write_text(arguments.out.with_suffix(".json"), json.dumps(figures, indent=1) + "\n")
     text = tables(figures, arguments.size, made)
     page = arguments.out.read_text(encoding="utf-8") if arguments.out.is_file() else "<!-- figures -->\n<!-- end -->\n"

@@ -8,10 +8,7 @@ to docs/results/input-size.md, with the time an image takes to embed at each siz
 """
 
 import argparse
-import datetime
 import os
-import platform
-import shlex
 import sys
 import time
 from pathlib import Path
@@ -20,11 +17,9 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from benchmarks.branches import judged
 from benchmarks.default_model import HELD_OUT, views_of
+from benchmarks.page import write_page
 
-from skypart.atomic import write_text
 from skypart.model.embedder import load
-from skypart.progress import console
-from skypart.training.checkpoint import code_version
 from skypart.training.distributed import start_workers
 from skypart.training.loop import train
 from skypart.training.recipe import load_recipe
@@ -114,12 +109,8 @@ def main() -> None:
         "| model | input, px | steps | training, s | real, D→S / S→D | ms to embed an image |",
         "|---|---|---|---|---|---|",
         *rows,
-        "",
-        f"Made by `python {shlex.join(sys.argv)}` on {datetime.date.today().isoformat()}, {platform.machine()}, "
-        f"{os.cpu_count()} cores, no GPU, skypart {code_version()}.",
     ]
-    write_text(arguments.out, "\n".join(lines) + "\n")
-    console.print("\n".join(lines))
+    write_page(arguments.out, lines)
 
 
 if __name__ == "__main__":

@@ -9,10 +9,6 @@ included. R@1 on test worlds goes to docs/results/kept-tokens.md.
 """
 
 import argparse
-import datetime
-import os
-import platform
-import shlex
 import sys
 import time
 from collections.abc import Iterator, Sequence
@@ -26,16 +22,15 @@ from torch import Tensor
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from benchmarks.branches import judged
+from benchmarks.page import write_page
 
-from skypart.atomic import write_text
 from skypart.datasets import open_dataset
 from skypart.datasets.records import Record
 from skypart.datasets.sampler import Draw
 from skypart.model.embedder import load
 from skypart.model.skypart import SkyPart
 from skypart.model.vit import Trunk, VisionTransformer
-from skypart.progress import console, track
-from skypart.training.checkpoint import code_version
+from skypart.progress import track
 from skypart.training.data import Batch
 from skypart.training.distributed import start_workers
 from skypart.training.loop import train
@@ -192,12 +187,8 @@ def main() -> None:
     lines += [
         "",
         "The backbone is a fine-tuned descendant of DINOv2-S, not the published weights: not DINOv2's numbers.",
-        "",
-        f"Made by `python {shlex.join(sys.argv)}` on {datetime.date.today().isoformat()}, {platform.machine()}, "
-        f"{os.cpu_count()} cores, no GPU, skypart {code_version()}.",
     ]
-    write_text(arguments.out, "\n".join(lines) + "\n")
-    console.print("\n".join(lines))
+    write_page(arguments.out, lines)
 
 
 if __name__ == "__main__":

@@ -19,50 +19,56 @@ mkdir -p "$OUT"
 "$SKYPART" world make "$OUT/data/real" --from "$data/kentucky_lidar_public_domain" --from "$data/naip_california_cc_by" \
     --from "$data/oam_drone_mosaics_cc_by" --locations "$real" --like free --image-size 256 --no-maps \
     --skip long_beach,eureka --spacing 90
-"$SKYPART" world make "$OUT/data/procedural" --locations 1200 --seed 1 --like free --image-size 256 --no-maps \
-    --styles town,suburb,industry,campus,farmland --spacing 120
+procedural() { # SEED SUFFIX LOCATIONS EDGE
+    "$SKYPART" world make "$OUT/data/procedural$2" --locations "$3" --seed "$1" --like free --image-size "$4" --no-maps \
+        --styles town,suburb,industry,campus,farmland --spacing 120
+}
+procedural 1 "" 1200 256
 # New pictures of the real places, apart: places in cities, at several dates, come more often.
-new_pictures() { # SEED SUFFIX VIEWS-IN-CITIES VIEWS-AT-SITES
+new_pictures() { # SEED SUFFIX VIEWS-IN-CITIES VIEWS-AT-SITES EDGE
     "$SKYPART" world make "$OUT/data/cities$2" --from "$data/naip_california_cc_by" --locations 483 --seed "$1" --like free \
-        --image-size 256 --no-maps --skip long_beach,eureka --drone-per-altitude "$3"
+        --image-size "$5" --no-maps --skip long_beach,eureka --drone-per-altitude "$3"
     "$SKYPART" world make "$OUT/data/sites$2" --from "$data/kentucky_lidar_public_domain" \
-        --from "$data/oam_drone_mosaics_cc_by" --locations "$sites" --seed "$1" --like free --image-size 256 --no-maps \
+        --from "$data/oam_drone_mosaics_cc_by" --locations "$sites" --seed "$1" --like free --image-size "$5" --no-maps \
         --spacing 110 --drone-per-altitude "$4"
 }
 
 # READOUT=cls trains CLS-only the same way: the embedding is the CLS branch, no loss touches parts. Its stages lie in a folder
-# of their own. STAGES="first fine" runs these alone; the mean comes after `keen`.
+# of their own. STAGES="first fine" runs these alone.
 READOUT="${READOUT:-full}"
-all="first fine last alike cities clear sharp keen"
+name=default runs="$OUT"
+[ "$READOUT" = full ] || name="$READOUT" runs="$OUT/$READOUT"
+mean="$runs/mean.safetensors"
+all="first fine last alike cities clear sharp keen field"
 STAGES="${STAGES:-$all}"
 before= now=
 for stage in $all; do
     before="$now"
-    run="$OUT/$stage"
-    [ "$READOUT" = full ] || run="$OUT/$READOUT/$stage"
-    now="$run/model.safetensors"
+    now="$runs/$stage/model.safetensors"
     case " $STAGES " in *" $stage "*) ;; *) continue ;; esac
     case "$stage" in
-    cities) new_pictures 2 "" 10 6 ;;
+    cities) new_pictures 2 "" 10 6 256 ;;
     clear)
-        new_pictures 3 -2 10 6
-        "$SKYPART" world make "$OUT/data/procedural-2" --locations 600 --seed 3 --like free --image-size 256 --no-maps \
-            --styles town,suburb,industry,campus,farmland --spacing 120
+        new_pictures 3 -2 10 6 256
+        procedural 3 -2 600 256
         ;;
-    keen) new_pictures 4 -3 16 10 ;;
+    keen) new_pictures 4 -3 16 10 256 ;;
+    field) # starts from the mean of the two stages before, 0.3 and 0.7
+        new_pictures 5 -4 12 8 320
+        procedural 5 -3 500 320
+        "$PYTHON" -m skypart.model.mean "$runs/sharp/model.safetensors" "$before" --share 0.3 -o "$mean"
+        before="$mean"
+        ;;
     esac
     recipe="recipes/default-model-$stage.toml"
     [ "$stage" != first ] || recipe=recipes/default-model.toml
     set -- backbone.name="$backbone" run.device=cpu
     if [ "$READOUT" != full ]; then
-        set -- "$@" head.readout="$READOUT" run.out="$run" ${before:+"backbone.start=$before"}
+        set -- "$@" head.readout="$READOUT" run.out="$runs/$stage" ${before:+"backbone.start=$before"}
         [ "$READOUT" != cls ] || set -- "$@" loss.part=false loss.alt=false
     fi
     OMP_NUM_THREADS=1 "$TORCHRUN" --nproc-per-node 2 -m skypart.cli train "$recipe" "$@"
 done
-case " $STAGES " in *" keen "*) ;; *) exit 0 ;; esac
-name=default
-[ "$READOUT" = full ] || name="$READOUT"
-# What ships is the mean of the last two stages' weights, 0.3 and 0.7.
-"$PYTHON" -m skypart.model.mean "$before" "$now" --share 0.3 -o "$OUT/$name.safetensors" \
-    --about recipes/default-model.json
+case " $STAGES " in *" field "*) ;; *) exit 0 ;; esac
+# What ships is drawn towards the mean that the last stage started from.
+"$PYTHON" -m skypart.model.mean "$mean" "$now" --share 0.3 -o "$OUT/$name.safetensors" --about recipes/default-model.json

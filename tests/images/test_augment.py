@@ -123,3 +123,37 @@ def test_corners_of_a_turned_picture_are_filled() -> None:
     image = np.full((50, 50, 3), 200, dtype=np.uint8)
     for seed in range(10):
         assert varied(replace(NO_AUGMENTATION, rotation=180.0), image, seed).min() == 200
+
+
+def test_photos_and_nights_are_the_drones_alone() -> None:
+    image = noise(60, 60)
+    preprocessing = Preprocessing(size=28)
+    both = replace(NO_AUGMENTATION, photo=1.0, night=1.0)
+    same = preprocessing.resize(image)
+    for seed in range(5):
+        np.testing.assert_array_equal(both(image, preprocessing, np.random.default_rng(seed)), same)
+        seen = both(image, preprocessing, np.random.default_rng(seed), drone=True)
+        assert seen.shape == (28, 28, 3) and np.any(seen != same)
+    one = [replace(NO_AUGMENTATION, photo=0.3), replace(NO_AUGMENTATION, night=0.3)]
+    for augmentation in one:
+        varied_ones = [
+            bool(np.any(augmentation(image, preprocessing, np.random.default_rng(s), drone=True) != same))
+            for s in range(300)
+        ]
+        assert 0.22 < np.mean(varied_ones) < 0.38
+
+
+def test_what_is_not_asked_for_draws_nothing() -> None:
+    """Runs of recipes from before must stay what they were."""
+    image = noise(60, 60)
+    for seed in range(5):
+        drone, tile = (
+            STRONG(image, Preprocessing(size=28), np.random.default_rng(seed), view) for view in (True, False)
+        )
+        np.testing.assert_array_equal(drone, tile)
+
+
+def test_a_cast_turns_grey_into_a_colour_by_its_deviation() -> None:
+    grey = np.full((28, 28, 3), 100, dtype=np.uint8)
+    gains = [varied(replace(NO_AUGMENTATION, cast=0.1), grey, seed)[0, 0] / 100 for seed in range(300)]
+    assert 0.085 < np.log(gains).std() < 0.115 and abs(np.log(gains).mean()) < 0.02

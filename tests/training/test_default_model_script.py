@@ -35,12 +35,18 @@ def commands_of(tmp_path: Path, shared: bool = True, **settings: str) -> list[li
 @pytest.mark.parametrize("readout", ["full", "cls"])
 def test_each_stage_starts_from_the_one_before_on_pictures_that_were_made(readout: str, tmp_path: Path) -> None:
     commands = commands_of(tmp_path, READOUT=readout)
+    folder = "runs/default-model" if readout == "full" else "runs/default-model/cls"
     made: set[str] = set()
     runs: list[str] = []
+    means: list[list[str]] = []
     before = earlier = ""
     for words in commands:
         if words[:2] == ["world", "make"]:
             made.add(words[2])
+        if words[:2] == ["-m", "skypart.model.mean"]:
+            assert words[2:4] == [earlier, before], "of the last model and the one that it started from or came after"
+            means.append(words[4:])
+            earlier, before = before, words[words.index("-o") + 1]
         if "train" not in words:
             continue
         recipe_file, *overrides = words[words.index("train") + 1 :]
@@ -53,8 +59,10 @@ def test_each_stage_starts_from_the_one_before_on_pictures_that_were_made(readou
         runs.append(recipe.run.out)
     assert len(set(runs)) == len(runs) == len(list((ROOT / "recipes").glob("default-model*.toml")))
     name = "default" if readout == "full" else readout
-    mean = f"-m skypart.model.mean {earlier} {before} --share 0.3 -o runs/default-model/{name}.safetensors"
-    assert [*mean.split(), "--about", "recipes/default-model.json"] in commands
+    assert means == [
+        ["--share", "0.3", "-o", f"{folder}/mean.safetensors"],
+        ["--share", "0.3", "-o", f"runs/default-model/{name}.safetensors", "--about", "recipes/default-model.json"],
+    ]
 
 
 def test_some_stages_alone_draw_no_more_than_they_need_and_make_no_mean(tmp_path: Path) -> None:
@@ -67,11 +75,12 @@ def test_some_stages_alone_draw_no_more_than_they_need_and_make_no_mean(tmp_path
 
 
 def test_later_stages_alone_start_from_those_of_the_same_readout(tmp_path: Path) -> None:
-    commands = commands_of(tmp_path, READOUT="cls", STAGES="last keen")
+    commands = commands_of(tmp_path, READOUT="cls", STAGES="last keen field")
     trainings = [words[words.index("train") + 1 :] for words in commands if "train" in words]
     starts = [load_recipe(tmp_path / file, overrides).backbone.start for file, *overrides in trainings]
-    assert starts == [f"runs/default-model/cls/{stage}/model.safetensors" for stage in ("fine", "sharp")]
-    assert any("skypart.model.mean" in words for words in commands)
+    folder = "runs/default-model/cls"
+    assert starts == [f"{folder}/{name}.safetensors" for name in ("fine/model", "sharp/model", "mean")]
+    assert sum("skypart.model.mean" in words for words in commands) == 2
 
 
 def test_without_the_developers_data_and_backbone_both_are_fetched(tmp_path: Path) -> None:

@@ -7,6 +7,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from skypart.images.decode import RgbImage
+from skypart.images.light import dim, night, veil
+from skypart.images.photograph import photograph
 from skypart.images.preprocess import Preprocessing
 
 
@@ -19,6 +21,8 @@ class Augmentation:
     grey, blur: probabilities. rotation: degrees drawn from +- the value, corners filled by reflection.
     dusk, haze, coarse, jpeg: probabilities of a dim coloured light with noise, of a bright veil that thickens towards
     one side, of lost resolution, and of strong compression; what lies between photos of other cameras and hours.
+    cast: deviation of the logarithm of each channel's gain. photo, night: probabilities that a drone's picture is
+    framed as by a camera in flight (`images/photograph.py`) instead of cropped, and that it was taken under lamps.
     mirror: probability that a place is mirrored, all its images alike, which makes another place of it. quarter_turns:
     satellite tiles are turned by a random multiple of 90 degrees; for data whose drone images head anywhere.
     """
@@ -36,6 +40,9 @@ class Augmentation:
     haze: float = 0.0
     coarse: float = 0.0
     jpeg: float = 0.0
+    cast: float = 0.0
+    photo: float = 0.0
+    night: float = 0.0
     mirror: float = 0.0
     quarter_turns: bool = False
 
@@ -47,17 +54,27 @@ class Augmentation:
             image = np.rot90(image, int(np.random.default_rng([own, 0x71]).integers(4)))
         return np.ascontiguousarray(image)
 
-    def __call__(self, image: RgbImage, preprocessing: Preprocessing, rng: np.random.Generator) -> RgbImage:
+    def __call__(
+        self, image: RgbImage, preprocessing: Preprocessing, rng: np.random.Generator, drone: bool = False
+    ) -> RgbImage:
         """(h, w, 3) uint8 of any size -> (size, size, 3) uint8, resized as evaluation resizes."""
-        return self.finish(self.frame(image, rng), preprocessing, rng)
+        return self.finish(self.frame(image, rng, drone), preprocessing, rng, drone)
 
-    def frame(self, image: RgbImage, rng: np.random.Generator) -> RgbImage:
+    def frame(self, image: RgbImage, rng: np.random.Generator, drone: bool = False) -> RgbImage:
         """First half: turn and crop (h, w, 3) uint8 at its own resolution; what comes off need not be worked on."""
-        return self._crop(self._rotate(image, rng), rng)
+        turned = self._rotate(image, rng)
+        if drone and self.photo and rng.uniform() < self.photo:
+            return photograph(turned, rng)
+        return self._crop(turned, rng)
 
-    def finish(self, image: RgbImage, preprocessing: Preprocessing, rng: np.random.Generator) -> RgbImage:
+    def finish(
+        self, image: RgbImage, preprocessing: Preprocessing, rng: np.random.Generator, drone: bool = False
+    ) -> RgbImage:
         """Second half, with the same generator: resize as evaluation does to (size, size, 3), colours, disturbances."""
-        return self._disturb(self._colour(preprocessing.resize(image), rng), rng)
+        coloured = self._colour(preprocessing.resize(image), rng)
+        if drone and self.night and rng.uniform() < self.night:
+            coloured = _whole(night(coloured.astype(np.float32), rng))
+        return self._disturb(coloured, rng)
 
     def _rotate(self, image: RgbImage, rng: np.random.Generator) -> RgbImage:
         """Turn about the centre."""
@@ -89,6 +106,8 @@ class Augmentation:
         pixels *= 1 + self.brightness * bright
         mean = pixels.mean(dtype=np.float64)
         pixels = (pixels - np.float32(mean)) * (1 + self.contrast * contrast) + np.float32(mean)
+        if self.cast:
+            pixels *= np.exp(self.cast * rng.standard_normal(3)).astype(np.float32)
         if self.hue:
             pixels = pixels @ _hue_matrix(self.hue * turn)
         luma = (pixels @ _LUMA)[..., None]
@@ -96,8 +115,7 @@ class Augmentation:
         pixels = luma + (pixels - luma) * np.float32(factor)
         if blur_draw < self.blur:
             pixels = cv2.GaussianBlur(pixels, (0, 0), 0.3 + 1.2 * float(sigma))
-        coloured: RgbImage = np.clip(pixels + 0.5, 0, 255).astype(np.uint8)
-        return coloured
+        return _whole(pixels)
 
     def _disturb(self, image: RgbImage, rng: np.random.Generator) -> RgbImage:
         """Lost resolution, haze, dusk and compression, each by chance, in the order in which light meets them."""
@@ -114,10 +132,10 @@ class Augmentation:
         if haze or dusk:
             pixels = image.astype(np.float32)
             if haze:
-                pixels = _veil(pixels, rng)
+                pixels = veil(pixels, rng)
             if dusk:
-                pixels = _dim(pixels, rng)
-            image = np.clip(pixels + 0.5, 0, 255).astype(np.uint8)
+                pixels = dim(pixels, rng)
+            image = _whole(pixels)
         if jpeg:
             quality = int(rng.integers(18, 70))
             coded = cv2.imencode(".jpg", image[:, :, ::-1], [cv2.IMWRITE_JPEG_QUALITY, quality])[1]
@@ -125,26 +143,10 @@ class Augmentation:
         return image
 
 
-def _veil(pixels: NDArray[np.float32], rng: np.random.Generator) -> NDArray[np.float32]:
-    """(h, w, 3) grey levels behind a bright haze, thicker towards a random side."""
-    height, width = pixels.shape[:2]
-    angle, base, slope = rng.uniform(0, 2 * np.pi), rng.uniform(0.05, 0.5), rng.uniform(0.0, 0.4)
-    rows = np.linspace(-0.5, 0.5, height, dtype=np.float32)[:, None] * np.float32(np.sin(angle))
-    columns = np.linspace(-0.5, 0.5, width, dtype=np.float32)[None, :] * np.float32(np.cos(angle))
-    share = np.clip(base + slope * (rows + columns), 0.0, 0.85)[..., None].astype(np.float32)
-    colour = np.float32(rng.uniform(150, 235)) * (1 + rng.normal(0, 0.04, 3)).astype(np.float32)
-    veiled: NDArray[np.float32] = pixels * (1 - share) + colour * share
-    return veiled
-
-
-def _dim(pixels: NDArray[np.float32], rng: np.random.Generator) -> NDArray[np.float32]:
-    """(h, w, 3) grey levels at dusk or at night: dark, of one cast from blue to sodium, lamps kept, noisy."""
-    gain, gamma = rng.uniform(0.15, 0.7), rng.uniform(1.0, 2.0)
-    cast = np.exp(np.array([1.0, 0.1, -1.0]) * rng.normal(0.0, 0.25)).astype(np.float32)
-    scaled = np.power(np.clip(pixels, 0, 255) / np.float32(255), np.float32(gamma))
-    grain = rng.standard_normal(pixels.shape, dtype=np.float32) * np.float32(rng.uniform(1.0, 9.0))
-    dimmed: NDArray[np.float32] = scaled * cast * np.float32(255 * gain) + grain
-    return dimmed
+def _whole(pixels: NDArray[np.float32]) -> RgbImage:
+    """Grey levels of any range, rounded and cut off to uint8."""
+    rounded: RgbImage = np.clip(pixels + 0.5, 0, 255).astype(np.uint8)
+    return rounded
 
 
 _LUMA = np.asarray([0.299, 0.587, 0.114], dtype=np.float32)

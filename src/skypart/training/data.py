@@ -92,14 +92,15 @@ class TrainingImages(Dataset[tuple[Tensor, int]]):
         Weather falls on the turned and cropped picture, at its own resolution: pixels that are cut off cost nothing.
         """
         record = self.records[draw.record]
+        drone = record.view == "drone"
         image = self.augmentation.orient(read_rgb(record.path), record.view == "satellite", draw.shared, draw.seed)
         rng = np.random.default_rng(draw.seed)
-        image = self.augmentation.frame(image, rng)
+        image = self.augmentation.frame(image, rng, drone)
         found = self.weather_of(draw)
         if found is not None:
             weather, key = found
             image = weather(image, key, draw.seed)
-        varied = self.augmentation.finish(image, self.preprocessing, rng)
+        varied = self.augmentation.finish(image, self.preprocessing, rng, drone)
         return torch.from_numpy(self.preprocessing.finish(varied)), draw.record
 
 

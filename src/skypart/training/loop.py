@@ -3,10 +3,10 @@
 import signal
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from types import FrameType
 
 import torch
 import torch.distributed as dist
@@ -17,6 +17,7 @@ from skypart.errors import SkyPartError
 from skypart.losses.geopart import LossReport
 from skypart.model.skypart import SkyPartOutput
 from skypart.model.storage import save_model
+from skypart.signals import answering
 from skypart.training.checkpoint import Progress, save_checkpoint
 from skypart.training.data import Batch
 from skypart.training.distributed import all_agree
@@ -260,22 +261,12 @@ def _scalars(report: LossReport, rate: float, images: float, norm: float) -> dic
     }
 
 
-@contextmanager
-def _stop_on_signal(loop: _Loop) -> Iterator[None]:
+def _stop_on_signal(loop: _Loop) -> AbstractContextManager[None]:
     """Ctrl-C or SIGTERM ends the run after the current step, with a checkpoint; a second one at once."""
 
-    def ask(number: int, _: Any) -> None:
+    def ask(number: int, frame: FrameType | None) -> None:
         if loop.stop_asked:
             raise KeyboardInterrupt
         loop.stop_asked = True
 
-    try:
-        before = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)}
-    except ValueError:  # not in the main thread
-        yield
-        return
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+    return answering(ask, signal.SIGINT, signal.SIGTERM)

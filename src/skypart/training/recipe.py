@@ -165,6 +165,9 @@ _RANGES = {
     "augment.haze": (0, 1),
     "augment.coarse": (0, 1),
     "augment.jpeg": (0, 1),
+    "augment.cast": (0, 10),
+    "augment.photo": (0, 1),
+    "augment.night": (0, 1),
     "augment.mirror": (0, 1),
 }
 """Keys whose values beyond these bounds, or NaN, train the wrong way or not at all."""

@@ -11,7 +11,6 @@ import os
 import signal
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import asdict
 from multiprocessing.sharedctypes import Synchronized
 from pathlib import Path
@@ -22,6 +21,7 @@ from skypart import __version__
 from skypart.atomic import write_text
 from skypart.errors import SkyPartError
 from skypart.progress import progress_bar
+from skypart.signals import answering
 from skypart.worlds.draw import POSE_FIELDS, Job, Settings, Site, Source, run_job
 from skypart.worlds.layouts import LAYOUTS, Layout, fit, layout_named, location_name
 from skypart.worlds.procedural import Region
@@ -49,7 +49,7 @@ def make_world(out: Path, request: Request, workers: int = 1) -> None:
     write_text(out / "world.json", _describe(request, rasters, complete=False))
     rows: list[dict[str, str]] = []
     total = sum(len(job.sites) * job.shots_each for job in jobs)
-    with _interrupted_by_sigterm(), progress_bar() as bar:
+    with answering(signal.default_int_handler, signal.SIGTERM), progress_bar() as bar:
         task = bar.add_task("drawing", total=total)
         for finished in _run(jobs, workers, lambda done: bar.update(task, completed=done)):
             rows += finished
@@ -61,20 +61,6 @@ def make_world(out: Path, request: Request, workers: int = 1) -> None:
         note.unlink()
     if (out / ".work").is_dir():
         (out / ".work").rmdir()
-
-
-@contextmanager
-def _interrupted_by_sigterm() -> Iterator[None]:
-    """SIGTERM ends the work as Ctrl-C does, so that no process is left behind."""
-    try:
-        before = signal.signal(signal.SIGTERM, signal.default_int_handler)
-    except ValueError:  # not in the main thread
-        yield
-        return
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
 
 
 def _run(jobs: list[Job], workers: int, report: Callable[[int], None]) -> Iterator[list[dict[str, str]]]:
@@ -111,6 +97,8 @@ def _run(jobs: list[Job], workers: int, report: Callable[[int], None]) -> Iterat
                         ) from None
             report(count.value)
             yield rows
+        pool.close()  # let them leave by themselves: a process told to end while it leaves complains
+        pool.join()
 
 
 def _start_worker(count: "Synchronized[int]") -> None:
