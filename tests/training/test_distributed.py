@@ -17,7 +17,7 @@ from skypart.errors import SkyPartError
 from skypart.model.fusion import JointBatchNorm
 from skypart.model.storage import load_model
 from skypart.training.checkpoint import Progress, checkpoints
-from skypart.training.distributed import Workers, all_agree, gather, start_workers
+from skypart.training.distributed import Workers, all_agree, gather, leader_first, start_workers
 from skypart.training.journal import Journal
 from skypart.training.loop import _Loop, train
 from skypart.training.overfit import overfit
@@ -224,6 +224,20 @@ def normalised(workers: Workers, rows: torch.Tensor) -> list[torch.Tensor | None
 
 def weights_of(rows: torch.Tensor) -> torch.Tensor:
     return torch.arange(rows.numel()).reshape(rows.shape).float().sin()
+
+
+def _first(workers: Workers, made: Path) -> tuple[int, bool, int]:
+    os.environ["LOCAL_WORLD_SIZE"] = "2"
+    with leader_first():
+        threads, found = torch.get_num_threads(), made.exists()
+        made.touch()
+    return threads, found, torch.get_num_threads()
+
+
+def test_the_leader_goes_first_with_the_threads_of_those_that_wait(tmp_path: Path) -> None:
+    made = tmp_path / "made"
+    both = min(2, os.cpu_count() or 1)
+    assert on_two(_first, tmp_path / "two", made) == [(both, False, 1), (1, True, 1)]
 
 
 def test_batch_norm_over_two_halves_is_that_of_the_whole_however_far_from_zero(tmp_path: Path) -> None:

@@ -107,10 +107,17 @@ def all_agree(flag: bool, device: torch.device) -> bool:
 
 @contextmanager
 def leader_first() -> Iterator[None]:
-    """Run the block on rank 0 before the others, so that they find its files."""
-    many = dist.is_initialized() and dist.get_world_size() > 1
-    if many and dist.get_rank() > 0:
+    """Run the block on rank 0 before the others, so that they find its files, with the threads of those that wait."""
+    if not dist.is_initialized() or dist.get_world_size() == 1:
+        yield
+    elif dist.get_rank() > 0:
         dist.barrier()
-    yield
-    if many and dist.get_rank() == 0:
+        yield
+    else:
+        own, here = torch.get_num_threads(), int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
+        torch.set_num_threads(max(own, min(own * here, os.cpu_count() or 1)))
+        try:
+            yield
+        finally:
+            torch.set_num_threads(own)
         dist.barrier()
