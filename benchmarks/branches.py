@@ -13,7 +13,8 @@ from pathlib import Path
 import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
-from benchmarks.default_model import both_ways, rows_of, views_of
+from benchmarks.default_model import rows_of
+from benchmarks.unseen import both_ways, views_of
 
 from skypart.model.embedder import Embedder, load
 

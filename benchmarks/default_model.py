@@ -4,12 +4,12 @@
 
 renders the test worlds (kept under --work), embeds them with the shipped model and its CLS branch, with other models
 (if given, each a row of its own) and with the untrained backbone's plain readouts, and writes the tables of
-docs/results/default-model.md between their marks, and docs/results/default-model.json. --keep takes a row of a model
-that is not there any more from that file; its pictures must be those of today (measure another row again to see it).
+docs/results/default-model.md between their marks, and docs/results/default-model.json. --keep takes a row's figures
+from that file as far as it has them, also where its model is not there any more; its pictures must be those of today
+(another row that is measured again tells).
 """
 
 import argparse
-import csv
 import datetime
 import hashlib
 import json
@@ -19,6 +19,7 @@ import re
 import shlex
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -27,28 +28,32 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+from benchmarks.unseen import (
+    FLOWN,
+    Embed,
+    by_map,
+    dates,
+    flown,
+    frames,
+    pictures_of,
+    remembering,
+    retrieval,
+    worlds,
+)
+
 from skypart.atomic import write_text
 from skypart.errors import SkyPartError
-from skypart.evaluation.metrics import retrieval_metrics
-from skypart.images.decode import ImageLike, RgbImage, read_rgb
-from skypart.images.light import night
-from skypart.images.photograph import photograph
+from skypart.images.decode import ImageLike, RgbImage
 from skypart.images.preprocess import Preprocessing
-from skypart.images.weather import CONDITIONS, RENDERING, corrupt
-from skypart.maps.sources import open_maps
-from skypart.maps.views import is_empty, plan_views, read_view
+from skypart.images.weather import CONDITIONS, RENDERING
 from skypart.model import SkyPart
 from skypart.model.embedder import Embedder, load
 from skypart.model.shipped import sha256_of
-from skypart.position.labelled import read_labelled
-from skypart.progress import console, track
+from skypart.progress import console
 from skypart.training.checkpoint import code_version
-from skypart.worlds.make import make_world
-from skypart.worlds.request import build_request
 
 ROOT = Path(__file__).resolve().parent.parent
-HELD_OUT = "autzen,long_beach,eureka"
-Embed = Callable[[Sequence[RgbImage]], dict[str, NDArray[np.float32]]]
 FULL = "SkyPart"
 BRANCH = "its CLS branch alone, taught by an InfoNCE of its own in the same run"
 MADE = "made by"
@@ -56,21 +61,28 @@ WEATHERS = {"paper": "weather", "weatherprompt": "harder weather"}  # profile ->
 UNTRAINED = {"untrained, mean patch of block 8": (8, "patches"), "untrained, CLS of block 10": (10, "cls")}
 
 
-def models(arguments: argparse.Namespace) -> dict[str, tuple[Embed, str]]:
-    """What is compared: name -> function from pictures to unit rows by readout, and what tells models apart."""
+@dataclass(frozen=True)
+class Compared:
+    """A model: the rows it gives, the function from pictures to their unit vectors, and what tells models apart."""
+
+    rows: tuple[str, ...]
+    embed: Embed
+    digest: str
+
+
+def models(arguments: argparse.Namespace) -> list[Compared]:
+    """What is compared."""
     full = load(arguments.model, size=arguments.size)
-    found: dict[str, tuple[Embed, str]] = {
-        FULL: (partial(rows_of, full, {FULL: "embedding", BRANCH: "cls"}), full.digest)
-    }
+    found = [Compared((FULL, BRANCH), partial(rows_of, full, {FULL: "embedding", BRANCH: "cls"}), full.digest)]
     for row in arguments.also:
         name, _, file = row.partition("=")
         other = load(file, size=arguments.size)
         of_row = hashlib.sha256(f"{name} {other.digest}".encode()).hexdigest()  # figures are kept by name, too
-        found[name] = (partial(rows_of, other, {name: "embedding"}), of_row)
+        found.append(Compared((name,), partial(rows_of, other, {name: "embedding"}), of_row))
     backbone = arguments.shared / "weights" / "dinov2_vits14_descendant.safetensors"
     plain = SkyPart.from_backbone(str(backbone)).eval()
-    found["untrained"] = (lambda pictures: plain_readouts(plain, pictures, full), sha256_of(backbone))
-    return found
+    embed = partial(plain_readouts, plain, arguments.size)
+    return [*found, Compared(tuple(UNTRAINED), embed, sha256_of(backbone))]
 
 
 def rows_of(
@@ -81,10 +93,10 @@ def rows_of(
     return {name: torch.cat([getattr(each, part) for each in outputs]).numpy() for name, part in wanted.items()}
 
 
-def plain_readouts(model: SkyPart, pictures: Sequence[RgbImage], like: Embedder) -> dict[str, NDArray[np.float32]]:
+def plain_readouts(model: SkyPart, size: int, pictures: Sequence[RgbImage]) -> dict[str, NDArray[np.float32]]:
     """Unit rows of the untrained backbone: the mean patch and the CLS token of two blocks."""
     rows: dict[str, list[NDArray[np.float32]]] = {name: [] for name in UNTRAINED}
-    prepare = Preprocessing(size=like.size)
+    prepare = Preprocessing(size=size)
     blocks = tuple(block for block, _ in UNTRAINED.values())
     with torch.inference_mode():
         for start in range(0, len(pictures), 16):
@@ -96,194 +108,54 @@ def plain_readouts(model: SkyPart, pictures: Sequence[RgbImage], like: Embedder)
     return {name: np.concatenate(parts) for name, parts in rows.items()}
 
 
-def worlds(arguments: argparse.Namespace) -> dict[str, Path]:
-    """Render (or find) the test worlds, 200 locations each."""
-    data = arguments.shared / "data"
-    common: dict[str, Any] = {"like": "free", "image_size": 256, "views": 2, "maps": False}
-    real = [str(data / "autzen_lidar_cc_by"), str(data / "naip_california_cc_by")]
-    likes: dict[str, Any] = {"like": "sues200", "image_size": 256, "views": 1, "maps": False, "locations": 200}
-    asked = {
-        "real": build_request(real, only=HELD_OUT, seed=7, spacing=100.0, locations=200, **common),
-        "procedural": build_request(None, seed=8, spacing=200.0, locations=200, **common),
-        "real, laid out like SUES-200": build_request(real, only=HELD_OUT, seed=17, spacing=100.0, **likes),
-        "procedural, laid out like SUES-200": build_request(None, seed=18, spacing=250.0, **likes),
-        "procedural, a style never trained on": build_request(
-            None, styles="coast", seed=9, spacing=200.0, locations=200, **common
-        ),
+Job = tuple[str, Callable[[], dict[str, Any]]]
+"""A label that changes with what is measured on, and the work."""
+
+
+def jobs_of(model: Compared, sets: Mapping[str, Path], arguments: argparse.Namespace) -> dict[str, Job]:
+    """What is measured of a model, by name."""
+    embed, size = remembering(model.embed), arguments.size
+    found: dict[str, Job] = {
+        "dates": ("dates", partial(dates, embed, arguments.shared)),
+        "nust": ("nust", partial(frames, embed, arguments.shared, size)),
     }
-    found = {}
-    for name, request in asked.items():
-        if not arguments.only or name in arguments.only:
-            found[name] = arguments.work / re.sub(r"\W+", "-", name)
-            make_world(found[name], request, workers=arguments.workers)
+    for world, path in sets.items():
+        drawn = f"pictures {pictures_of(path)}"
+        found[world] = (f"{world}, {drawn}", partial(retrieval, embed, path, size))
+        if world == "real":
+            found["by map"] = (f"by map, {drawn}", partial(by_map, embed, path))
+            found["flown"] = (f"flown, {drawn}", partial(flown, embed, path))
+        for profile, job in WEATHERS.items():
+            if (world, profile) == ("real", "paper") or (FULL in model.rows and world in ("real", "procedural")):
+                found[f"{world}, {job}"] = (
+                    f"{world}, {job}, drawing {RENDERING}, area, {drawn}",
+                    partial(retrieval, embed, path, size, CONDITIONS, profile),
+                )
     return found
 
 
-def views_of(world: Path) -> tuple[list[Path], list[tuple[str, Path]]]:
-    """One tile a place, and two drone pictures a place with its name: of a SUES-like world the lowest and highest."""
-    drone = world / "drone" if (world / "drone").is_dir() else world / "drone_view_512"
-    satellite = world / "satellite" if (world / "satellite").is_dir() else world / "satellite-view"
-    places = sorted(path.name for path in drone.iterdir())
-    tiles = [min((satellite / place).iterdir()) for place in places]
-    pictures = {place: sorted(path for path in (drone / place).rglob("*") if path.is_file()) for place in places}
-    return tiles, [(place, path) for place in places for path in (pictures[place][0], pictures[place][-1])]
-
-
-def retrieval(
-    embed: Embed, world: Path, size: int, conditions: Sequence[str] = ("normal",), profile: str = "paper"
-) -> dict[str, dict[str, Any]]:
-    """R@1 of both directions by readout and condition, one tile a place; with several conditions one drone picture
-    a place."""
-    files, drones = views_of(world)
-    tiles, places = embed([read_rgb(path) for path in files]), np.array([path.parent.name for path in files])
-    if len(conditions) > 1:
-        drones = drones[::2]
-    labels = np.array([place for place, _ in drones])
-    found: dict[str, dict[str, Any]] = {name: {} for name in tiles}
-    for condition in track(conditions, world.name):
-        pictures = [corrupt(read_rgb(path), condition, profile, 0, f"{place}/{path.name}") for place, path in drones]
-        if condition != "normal":  # as `skypart evaluate --weather` does
-            pictures = [Preprocessing(size, "area").resize(picture) for picture in pictures]
-        for name, queries in embed(pictures).items():
-            found[name][condition] = both_ways(queries, labels, tiles[name], places)
-    return found
-
-
-def both_ways(
-    drones: NDArray[np.float32], labels: NDArray[np.str_], tiles: NDArray[np.float32], places: NDArray[np.str_]
-) -> dict[str, float]:
-    """R@1 in per cent: every drone picture against all tiles, every tile against all drone pictures."""
-    there, back = retrieval_metrics(drones, labels, tiles, places), retrieval_metrics(tiles, places, drones, labels)
-    return {"D2S": there["R@1"], "S2D": back["R@1"]}
-
-
-def by_map(embed: Embed, world: Path) -> dict[str, dict[str, Any]]:
-    """R@1 of both directions by readout and map of the real places, each map's queries among all places."""
-    files, drones = views_of(world)
-    labels, places = np.array([place for place, _ in drones]), np.array([path.parent.name for path in files])
-    tiles, views = (embed([read_rgb(path) for path in paths]) for paths in (files, [path for _, path in drones]))
-    latitude: dict[str, float] = {}
-    with (world / "positions.csv").open(newline="", encoding="utf-8") as lines:
-        for line in csv.DictReader(lines):
-            latitude[Path(line["path"]).parent.name] = float(line["latitude"])
-    found: dict[str, dict[str, Any]] = {name: {} for name in tiles}
-    for title, around in MAPS.items():
-        here = {place for place, degrees in latitude.items() if abs(degrees - around) < 0.5}
-        some_views, some_tiles = np.isin(labels, list(here)), np.isin(places, list(here))
-        for name in tiles:
-            there = retrieval_metrics(views[name][some_views], labels[some_views], tiles[name], places)
-            back = retrieval_metrics(tiles[name][some_tiles], places[some_tiles], views[name], labels)
-            found[name][title] = {"places": len(here), "D2S": there["R@1"], "S2D": back["R@1"]}
-    return found
-
-
-def flown(embed: Embed, world: Path) -> dict[str, dict[str, Any]]:
-    """R@1 of both directions by readout, one drone picture a place, framed as in flight, and at night."""
-    files, drones = views_of(world)
-    tiles, places = embed([read_rgb(path) for path in files]), np.array([path.parent.name for path in files])
-    found: dict[str, dict[str, Any]] = {name: {} for name in tiles}
-    labels = np.array([place for place, _ in drones[::2]])
-    for title, change in FLOWN.items():
-        pictures = [change(read_rgb(path), np.random.default_rng([int(place), 9])) for place, path in drones[::2]]
-        for name, queries in embed(pictures).items():
-            found[name][title] = both_ways(queries, labels, tiles[name], places)
-    return found
-
-
-def at_night(picture: RgbImage, rng: np.random.Generator) -> RgbImage:
-    """(h, w, 3) uint8 under lamps."""
-    dark: RgbImage = np.clip(night(picture.astype(np.float32), rng) + 0.5, 0, 255).astype(np.uint8)
-    return dark
-
-
-MAPS = {"Long Beach": 33.8, "Eureka": 40.8, "Autzen": 44.06}
-"""The real test places' maps, by latitude."""
-FLOWN = {"framed as in flight": photograph, "at night under lamps": at_night}
-
-
-def dates(embed: Embed, shared: Path) -> dict[str, dict[str, float]]:
-    """R@1 of the held-out city by readout, one date against another."""
-    folder = shared / "data" / "naip_california_cc_by"
-    by_place: dict[str, dict[str, Path]] = {}
-    with (folder / "index.csv").open(newline="", encoding="utf-8") as lines:
-        for line in csv.DictReader(lines):
-            if line["city"] == "long_beach":
-                by_place.setdefault(line["place"], {})[line["year"]] = folder / "images" / line["file"]
-    result: dict[str, dict[str, float]] = {}
-    for first, second in (("2016", "2018"), ("2016", "2020"), ("2018", "2020")):
-        places = [place for place, years in by_place.items() if first in years and second in years]
-        rows = [embed([read_rgb(by_place[place][year]) for place in places]) for year in (first, second)]
-        for name in rows[0]:
-            metrics = retrieval_metrics(rows[0][name], np.array(places), rows[1][name], np.array(places))
-            result.setdefault(name, {})[f"{first}-{second}"] = metrics["R@1"]
-    return result
-
-
-def frames(embed: Embed, shared: Path, size: int) -> dict[str, dict[str, float]]:
-    """Share of real drone frames whose best map view lies within 50 m, heading unknown; median error in metres."""
-    folder = shared / "data" / "nust_bsd2"
-    source = open_maps([str(folder / "orthomosaic_utm43n.tif")])[0]
-    footprints = plan_views(source, (120.0, 180.0), 0.5, (0.0,))
-    views = [(each, *read_view(source, each, size)) for each in footprints]
-    kept = [(each, picture) for each, picture, valid in views if not is_empty(picture, valid)]
-    gallery = embed([picture for _, picture in kept])
-    photos = read_labelled(folder)
-    queries = embed([read_rgb(photo.path) for photo in photos])
-    found = {}
-    for name in queries:
-        best = (queries[name] @ gallery[name].T).argmax(axis=1)
-        errors = [
-            photo.error_m(latitude=kept[index][0].latitude, longitude=kept[index][0].longitude)
-            for photo, index in zip(photos, best, strict=True)
-        ]
-        found[name] = {
-            "within_50m": 100 * float(np.mean(np.array(errors) < 50)),
-            "median_m": float(np.median(errors)),
-        }
-    return found
-
-
-def pictures_of(world: Path) -> str:
-    """A short hash of a world's pictures, by name and size: figures of other pictures are other figures."""
-    files = sorted(path for path in world.rglob("*") if path.suffix in (".jpg", ".png"))
-    lines = [f"{path.relative_to(world)} {path.stat().st_size}\n" for path in files]
-    return hashlib.sha256("".join(lines).encode()).hexdigest()[:12]
-
-
-def measure(arguments: argparse.Namespace) -> tuple[dict[str, Any], list[str]]:
-    """All figures, by readout, then by set, and the code that gave them. What was measured before with the same model
-    is kept beside the worlds."""
+def measure(arguments: argparse.Namespace, before: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
+    """All figures, by row, then by set, and the code that gave them. What was measured before with the same model
+    is kept beside the worlds; rows of `before` are measured only where they lack something."""
     sets = worlds(arguments)
-    drawn = {world: pictures_of(path) for world, path in sets.items()}
     made: set[str] = set()
     figures: dict[str, Any] = {}
-    for model, (embed, digest) in models(arguments).items():
-        kept = arguments.work / f"figures-{arguments.size}-{digest[:12]}.json"
+    for model in models(arguments):
+        kept = arguments.work / f"figures-{arguments.size}-{model.digest[:12]}.json"
         known: dict[str, dict[str, Any]] = json.loads(kept.read_text()) if kept.is_file() else {}
-        jobs: dict[str, tuple[str, Callable[[], dict[str, Any]]]] = {
-            "dates": ("dates", partial(dates, embed, arguments.shared)),
-            "nust": ("nust", partial(frames, embed, arguments.shared, arguments.size)),
-        }
-        if "real" in sets:
-            jobs["by map"] = (f"by map, pictures {drawn['real']}", partial(by_map, embed, sets["real"]))
-            jobs["flown"] = (f"flown, pictures {drawn['real']}", partial(flown, embed, sets["real"]))
-        for world, path in sets.items():
-            jobs[world] = (f"{world}, pictures {drawn[world]}", partial(retrieval, embed, path, arguments.size))
-            for profile, job in WEATHERS.items():
-                if (world, profile) == ("real", "paper") or (model == FULL and world in ("real", "procedural")):
-                    jobs[f"{world}, {job}"] = (
-                        f"{world}, {job}, drawing {RENDERING}, area, pictures {drawn[world]}",
-                        partial(retrieval, embed, path, arguments.size, CONDITIONS, profile),
-                    )
-        for job, (label, run) in jobs.items():
-            if label not in known:
-                console.print(f"{model}: {job}")
-                known[label] = run()
-                known.setdefault(MADE, {})[label] = f"{code_version()} of {datetime.date.today().isoformat()}"
-                write_text(kept, json.dumps(known, indent=1))
-            made.add(known[MADE][label])
-            for name, found in known[label].items():
-                figures.setdefault(name, {})[job] = found
+        for job, (label, run) in jobs_of(model, sets, arguments).items():
+            if all(job in before.get(row, ()) for row in model.rows):
+                found = {row: before[row][job] for row in model.rows}
+            else:
+                if label not in known:
+                    console.print(f"{model.rows[0]}: {job}")
+                    known[label] = run()
+                    known.setdefault(MADE, {})[label] = f"{code_version()} of {datetime.date.today().isoformat()}"
+                    write_text(kept, json.dumps(known, indent=1))
+                made.add(known[MADE][label])
+                found = known[label]
+            for name, each in found.items():
+                figures.setdefault(name, {})[job] = each
     return figures, sorted(made)
 
 
@@ -369,11 +241,12 @@ def main() -> None:
     parser.add_argument("--workers", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--out", type=Path, default=ROOT / "docs" / "results" / "default-model.md")
     arguments = parser.parse_args()
-    kept = kept_rows(arguments.keep, arguments.out.with_suffix(".json"))
-    figures, made = measure(arguments)
-    made += [f"of the page before ({name})" for name in kept]
+    before = kept_rows(arguments.keep, arguments.out.with_suffix(".json"))
+    figures, made = measure(arguments, before)
+    made += [f"that of the page before ({name}, but for what it lacked)" for name in before]
     untrained = {name: figures.pop(name) for name in UNTRAINED}
-    figures |= kept | untrained  # what must be beaten comes last
+    others = {name: row for name, row in before.items() if name not in (*figures, *untrained)}
+    figures = figures | others | untrained  # what must be beaten comes last
     write_text(arguments.out.with_suffix(".json"), json.dumps(figures, indent=1) + "\n")
     text = tables(figures, arguments.size, made)
     page = arguments.out.read_text(encoding="utf-8") if arguments.out.is_file() else "<!-- figures -->\n<!-- end -->\n"
