@@ -126,6 +126,8 @@ def jobs_of(model: Compared, sets: Mapping[str, Path], arguments: argparse.Names
             found["by map"] = (f"by map, {drawn}", partial(by_map, embed, path))
             found["flown"] = (f"flown, {drawn}", partial(flown, embed, path))
         for profile, job in WEATHERS.items():
+            if arguments.profile not in ("", profile):
+                continue
             if (world, profile) == ("real", "paper") or (FULL in model.rows and world in ("real", "procedural")):
                 found[f"{world}, {job}"] = (
                     f"{world}, {job}, drawing {RENDERING}, area, {drawn}",
@@ -146,6 +148,8 @@ def measure(arguments: argparse.Namespace, before: Mapping[str, Any]) -> tuple[d
         for job, (label, run) in jobs_of(model, sets, arguments).items():
             if all(job in before.get(row, ()) for row in model.rows):
                 found = {row: before[row][job] for row in model.rows}
+            elif arguments.as_kept and all(row in before for row in model.rows):
+                continue
             else:
                 if label not in known:
                     console.print(f"{model.rows[0]}: {job}")
@@ -181,6 +185,8 @@ def tables(figures: dict[str, Any], size: int, made: Sequence[str]) -> str:
         lines.append(f"| {name} | " + " | ".join(cells) + " |")
     lines += _apart(figures)
     for profile, job in WEATHERS.items():
+        if f"real, {job}" not in figures[FULL]:
+            continue
         lines += [
             "",
             f"| `{profile}` weather, one drone view a place, R@1, % | " + " | ".join(CONDITIONS) + " | mean |",
@@ -235,9 +241,11 @@ def main() -> None:
     parser.add_argument("--model", default="default")
     parser.add_argument("--also", action="append", default=[], metavar="NAME=FILE", help="another model's row")
     parser.add_argument("--keep", action="append", default=[], metavar="NAME", help="a row of the last page")
+    parser.add_argument("--as-kept", action="store_true", help="leave blank what kept rows lack")
     parser.add_argument("--size", type=int, default=224)
     parser.add_argument("--work", type=Path, default=ROOT / "runs" / "default-model" / "test")
     parser.add_argument("--only", action="append", default=[], help="only these worlds")
+    parser.add_argument("--profile", choices=("", *WEATHERS), default="", help="only this profile's weathers")
     parser.add_argument("--workers", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--out", type=Path, default=ROOT / "docs" / "results" / "default-model.md")
     arguments = parser.parse_args()

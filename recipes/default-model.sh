@@ -71,4 +71,4 @@ for stage in $all; do
 done
 case " $STAGES " in *" field "*) ;; *) exit 0 ;; esac
 # What ships is drawn towards the mean that the last stage started from.
-"$PYTHON" -m skypart.model.mean "$mean" "$now" --share 0.3 -o "$OUT/$name.safetensors" --about recipes/default-model.json
+"$PYTHON" -m skypart.model.mean "$mean" "$now" --share 0.5 -o "$OUT/$name.safetensors" --about recipes/default-model.json

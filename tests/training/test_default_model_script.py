@@ -61,7 +61,7 @@ def test_each_stage_starts_from_the_one_before_on_pictures_that_were_made(readou
     name = "default" if readout == "full" else readout
     assert means == [
         ["--share", "0.3", "-o", f"{folder}/mean.safetensors"],
-        ["--share", "0.3", "-o", f"runs/default-model/{name}.safetensors", "--about", "recipes/default-model.json"],
+        ["--share", "0.5", "-o", f"runs/default-model/{name}.safetensors", "--about", "recipes/default-model.json"],
     ]
 
 
