@@ -31,6 +31,7 @@ from numpy.typing import NDArray
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from benchmarks.unseen import (
     FLOWN,
+    OBLIQUE,
     Embed,
     by_map,
     dates,
@@ -124,7 +125,8 @@ def jobs_of(model: Compared, sets: Mapping[str, Path], arguments: argparse.Names
         found[world] = (f"{world}, {drawn}", partial(retrieval, embed, path, size))
         if world == "real":
             found["by map"] = (f"by map, {drawn}", partial(by_map, embed, path))
-            found["flown"] = (f"flown, {drawn}", partial(flown, embed, path))
+        if world in ("real", OBLIQUE):
+            found[f"{world}, flown"] = (f"flown, {drawn}", partial(flown, embed, path))
         for profile, job in WEATHERS.items():
             if arguments.profile not in ("", profile):
                 continue
@@ -177,7 +179,7 @@ def tables(figures: dict[str, Any], size: int, made: Sequence[str]) -> str:
         "|---|" + "---|" * (len(real) + 3),
     ]
     for name, mine in figures.items():
-        cells = [f"{mine[world]['normal']['D2S']:.1f} / {mine[world]['normal']['S2D']:.1f}" for world in real]
+        cells = [_both(mine[world]["normal"]) if world in mine else "" for world in real]
         weather = mine.get("real, weather")  # not there with --only
         cells.append(" / ".join(f"{mean_of(weather, way):.1f}" for way in ("D2S", "S2D")) if weather else "")
         cells.append(f"{np.mean(list(mine['dates'].values())):.1f}")
@@ -213,17 +215,25 @@ def _apart(figures: Mapping[str, Any]) -> list[str]:
     if "by map" not in figures[FULL]:  # not there with --only
         return []
     counts = {title: each["places"] for title, each in figures[FULL]["by map"].items()}
-    heads = [f"{title} ({count} places)" for title, count in counts.items()] + [f"real, {title}" for title in FLOWN]
+    heads = [f"{title} ({count} places)" for title, count in counts.items()]
+    changed = [world for world in ("real", OBLIQUE) if f"{world}, flown" in figures[FULL]]
+    heads += [f"{world}, {title}" for world in changed for title in FLOWN]
     lines = [
         "",
         f"| R@1 among all 200 real places, D→S / S→D, % | {' | '.join(heads)} |",
         "|---|" + "---|" * len(heads),
     ]
     for name, mine in figures.items():
-        if "by map" in mine:
-            cells = [f"{each['D2S']:.1f} / {each['S2D']:.1f}" for each in (mine["by map"] | mine["flown"]).values()]
+        parts = [("by map", tuple(counts)), *((f"{world}, flown", tuple(FLOWN)) for world in changed)]
+        cells = [_both(mine[job][title]) if job in mine else "" for job, titles in parts for title in titles]
+        if any(cells):
             lines.append(f"| {name} | " + " | ".join(cells) + " |")
     return lines
+
+
+def _both(found: Mapping[str, float]) -> str:
+    """R@1 of both directions as a cell."""
+    return f"{found['D2S']:.1f} / {found['S2D']:.1f}"
 
 
 def kept_rows(names: Sequence[str], file: Path) -> dict[str, Any]:

@@ -40,8 +40,8 @@ from skypart.training.setup import Run, prepare
 ROOT = Path(__file__).resolve().parent.parent
 
 
-def recipe_for(arguments: argparse.Namespace, out: str, steps: int) -> Recipe:
-    """The first stage, small, its learning rate falling to the end after `steps` steps."""
+def recipe_for(arguments: argparse.Namespace, out: str, steps: int, *more: str) -> Recipe:
+    """The first stage, small, its learning rate falling to the end after `steps` steps. more: further overrides."""
     overrides = [
         f"data.root={arguments.data}",
         "data.also=[]",
@@ -55,8 +55,17 @@ def recipe_for(arguments: argparse.Namespace, out: str, steps: int) -> Recipe:
         "distill.mar_ramp_epochs=0.2",
         f"run.out={arguments.work / out}",
         "run.device=cpu",
+        *more,
     ]
     return load_recipe(ROOT / "recipes" / "default-model.toml", overrides)
+
+
+def some_places(root: Path, count: int) -> list[Record]:
+    """Training images of `count` places, evenly chosen."""
+    every = open_dataset(root).train
+    names = sorted({record.location for record in every})
+    taken = set(names[:: max(1, len(names) // count)][:count])
+    return [record for record in every if record.location in taken]
 
 
 class KeptData:
@@ -158,10 +167,7 @@ def main() -> None:
     parser.add_argument("--work", type=Path, default=ROOT / "runs" / "kept-tokens")
     parser.add_argument("--out", type=Path, default=ROOT / "docs" / "results" / "kept-tokens.md")
     arguments = parser.parse_args()
-    every = open_dataset(arguments.data).train
-    names = sorted({record.location for record in every})
-    taken = set(names[:: max(1, len(names) // arguments.places)][: arguments.places])
-    records = [record for record in every if record.location in taken]
+    records = some_places(arguments.data, arguments.places)
     outcomes = {"each image anew at every draw": fresh(arguments, records)}
     anew = outcomes["each image anew at every draw"]
     short, data = kept(arguments, records, "kept-short", arguments.steps, None)
@@ -175,7 +181,8 @@ def main() -> None:
     lines = [
         "# Keeping the frozen blocks' tokens",
         "",
-        f"{len(taken)} places, {len(records)} images, {arguments.size} px, batches of {arguments.batch} pairs, the "
+        f"{len({record.location for record in records})} places, {len(records)} images, {arguments.size} px, "
+        f"batches of {arguments.batch} pairs, the "
         "first stage's recipe annealed to its end; one seed. R@1 in per cent, drone to satellite / satellite to drone.",
         "",
         "| run | steps | preparation, s | training, s | " + " | ".join(world.name for world in arguments.tests) + " |",

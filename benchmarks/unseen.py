@@ -28,6 +28,7 @@ from skypart.worlds.make import make_world
 from skypart.worlds.request import build_request
 
 HELD_OUT = "autzen,long_beach,eureka"
+OBLIQUE = "real, oblique over guessed heights"
 Embed = Callable[[Sequence[RgbImage]], dict[str, NDArray[np.float32]]]
 
 
@@ -52,8 +53,10 @@ def worlds(arguments: argparse.Namespace) -> dict[str, Path]:
     common: dict[str, Any] = {"like": "free", "image_size": 256, "views": 2, "maps": False}
     real = [str(data / "autzen_lidar_cc_by"), str(data / "naip_california_cc_by")]
     likes: dict[str, Any] = {"like": "sues200", "image_size": 256, "views": 1, "maps": False, "locations": 200}
+    held_out: dict[str, Any] = {"only": HELD_OUT, "spacing": 100.0, "locations": 200}
     asked = {
-        "real": build_request(real, only=HELD_OUT, seed=7, spacing=100.0, locations=200, **common),
+        "real": build_request(real, seed=7, **held_out, **common),
+        OBLIQUE: build_request(real, seed=27, surround=True, guess_heights=True, **held_out, **common),
         "procedural": build_request(None, seed=8, spacing=200.0, locations=200, **common),
         "real, laid out like SUES-200": build_request(real, only=HELD_OUT, seed=17, spacing=100.0, **likes),
         "procedural, laid out like SUES-200": build_request(None, seed=18, spacing=250.0, **likes),

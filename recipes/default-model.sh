@@ -19,18 +19,22 @@ mkdir -p "$OUT"
 "$SKYPART" world make "$OUT/data/real" --from "$data/kentucky_lidar_public_domain" --from "$data/naip_california_cc_by" \
     --from "$data/oam_drone_mosaics_cc_by" --locations "$real" --like free --image-size 256 --no-maps \
     --skip long_beach,eureka --spacing 90
-procedural() { # SEED SUFFIX LOCATIONS EDGE
+procedural() { # SEED SUFFIX LOCATIONS EDGE VIEWS
     "$SKYPART" world make "$OUT/data/procedural$2" --locations "$3" --seed "$1" --like free --image-size "$4" --no-maps \
-        --styles town,suburb,industry,campus,farmland --spacing 120
+        --styles town,suburb,industry,campus,farmland --spacing 120 --drone-per-altitude "$5"
 }
-procedural 1 "" 1200 256
+procedural 1 "" 1200 256 6
 # New pictures of the real places, apart: places in cities, at several dates, come more often.
-new_pictures() { # SEED SUFFIX VIEWS-IN-CITIES VIEWS-AT-SITES EDGE
+new_pictures() { # SEED SUFFIX VIEWS-IN-CITIES VIEWS-AT-SITES EDGE [raised: heights guessed, cities among others]
+    cities= sites_too=
+    [ "${6:-}" != raised ] || cities="--surround --guess-heights" sites_too=--guess-heights
+    # shellcheck disable=SC2086
     "$SKYPART" world make "$OUT/data/cities$2" --from "$data/naip_california_cc_by" --locations 483 --seed "$1" --like free \
-        --image-size "$5" --no-maps --skip long_beach,eureka --drone-per-altitude "$3"
+        --image-size "$5" --no-maps --skip long_beach,eureka --drone-per-altitude "$3" $cities
+    # shellcheck disable=SC2086
     "$SKYPART" world make "$OUT/data/sites$2" --from "$data/kentucky_lidar_public_domain" \
         --from "$data/oam_drone_mosaics_cc_by" --locations "$sites" --seed "$1" --like free --image-size "$5" --no-maps \
-        --spacing 110 --drone-per-altitude "$4"
+        --spacing 110 --drone-per-altitude "$4" $sites_too
 }
 
 # READOUT=cls trains CLS-only the same way: the embedding is the CLS branch, no loss touches parts. Its stages lie in a folder
@@ -38,8 +42,8 @@ new_pictures() { # SEED SUFFIX VIEWS-IN-CITIES VIEWS-AT-SITES EDGE
 READOUT="${READOUT:-full}"
 name=default runs="$OUT"
 [ "$READOUT" = full ] || name="$READOUT" runs="$OUT/$READOUT"
-mean="$runs/mean.safetensors"
-all="first fine last alike cities clear sharp keen field"
+mean="$runs/mean.safetensors" mean_field="$runs/mean-field.safetensors"
+all="first fine last alike cities clear sharp keen field oblique"
 STAGES="${STAGES:-$all}"
 before= now=
 for stage in $all; do
@@ -50,14 +54,20 @@ for stage in $all; do
     cities) new_pictures 2 "" 10 6 256 ;;
     clear)
         new_pictures 3 -2 10 6 256
-        procedural 3 -2 600 256
+        procedural 3 -2 600 256 6
         ;;
     keen) new_pictures 4 -3 16 10 256 ;;
     field) # starts from the mean of the two stages before, 0.3 and 0.7
         new_pictures 5 -4 12 8 320
-        procedural 5 -3 500 320
+        procedural 5 -3 500 320 6
         "$PYTHON" -m skypart.model.mean "$runs/sharp/model.safetensors" "$before" --share 0.3 -o "$mean"
         before="$mean"
+        ;;
+    oblique) # starts from the mean of the stage before and what that started from
+        new_pictures 6 -5 8 5 320 raised
+        procedural 6 -4 300 320 5
+        "$PYTHON" -m skypart.model.mean "$mean" "$before" --share 0.5 -o "$mean_field"
+        before="$mean_field"
         ;;
     esac
     recipe="recipes/default-model-$stage.toml"
@@ -69,6 +79,6 @@ for stage in $all; do
     fi
     OMP_NUM_THREADS=1 "$TORCHRUN" --nproc-per-node 2 -m skypart.cli train "$recipe" "$@"
 done
-case " $STAGES " in *" field "*) ;; *) exit 0 ;; esac
+case " $STAGES " in *" oblique "*) ;; *) exit 0 ;; esac
 # What ships is drawn towards the mean that the last stage started from.
-"$PYTHON" -m skypart.model.mean "$mean" "$now" --share 0.5 -o "$OUT/$name.safetensors" --about recipes/default-model.json
+"$PYTHON" -m skypart.model.mean "$mean_field" "$now" --share 0.5 -o "$OUT/$name.safetensors" --about recipes/default-model.json

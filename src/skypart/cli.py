@@ -392,6 +392,12 @@ def world_make(
     spacing: Annotated[float | None, typer.Option(help="Metres between locations.")] = None,
     skip: Annotated[str, typer.Option(help="Beginnings of names of real maps to leave out, with commas.")] = "",
     only: Annotated[str, typer.Option(help="Beginnings of names of real maps to take alone, with commas.")] = "",
+    surround: Annotated[
+        bool, typer.Option("--surround", help="Small maps of an index.csv lie among others of their city.")
+    ] = False,
+    guess_heights: Annotated[
+        bool, typer.Option("--guess-heights", help="Flat real maps get roofs and crowns guessed from their pictures.")
+    ] = False,
     strength: Annotated[float, typer.Option(help="How far the two views differ: 0 not, 1 as real ones.")] = 1.0,
     maps: Annotated[bool, typer.Option(help="Write a GeoTIFF of each map.")] = True,
     workers: Annotated[int, typer.Option(help="Processes (default: one a core).")] = 0,
@@ -414,6 +420,8 @@ def world_make(
         views=drone_per_altitude,
         spacing=spacing,
         maps=maps,
+        surround=surround,
+        guess_heights=guess_heights,
     )
     make_world(out, request, workers)
     typer.echo(f"made {request.locations} locations in {out}")

@@ -3,6 +3,7 @@
 import csv
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -158,6 +159,67 @@ def test_a_benchmark_from_flat_rasters_of_two_dates(tmp_path: Path) -> None:
     assert min(tilts) > 50
     with pytest.raises(SkyPartError, match="room for 3 locations"):
         make_world(tmp_path / "more", build_request([str(tmp_path / "in")], locations=9, image_size=48))
+
+
+def test_surroundings_are_others_of_the_city_and_carry_no_place(tmp_path: Path) -> None:
+    _indexed(tmp_path / "in", 4)
+    source = find_sources(tmp_path / "in", seed=3, surround=True)[1]
+    plain = next(each for each in find_sources(tmp_path / "in", seed=3) if each.name == source.name)
+    assert source.files == plain.files and len(source.around) == 8
+    assert not set(source.files) & {file for files in source.around for file in files}
+    assert source == find_sources(tmp_path / "in", seed=3, surround=True)[1]
+    world, alone = source.load(), plain.load()
+    assert world.extent_m == pytest.approx((460.8, 460.8)) and source.extent_m == pytest.approx((460.8, 460.8))
+    assert np.array_equal(world.drone.rgb[256:512, 256:512], alone.drone.rgb)
+    assert world.lonlat(153.6 + 40, -153.6 - 60) == pytest.approx(alone.lonlat(40, -60), abs=1e-9)
+    for tile in (60.0, 150.0):
+        sites = find_sites(world, 50.0, tile, [1])
+        assert len(sites) and (np.abs(sites - (230.4, -230.4)) <= 76.8 - tile / 2 + 1e-6).all()
+
+
+def test_drones_look_obliquely_at_small_maps_with_surroundings(tmp_path: Path) -> None:
+    _indexed(tmp_path / "in", 4)
+    request = build_request(
+        [str(tmp_path / "in")], like="free", locations=4, image_size=48, views=6, surround=True, guess_heights=True
+    )
+    make_world(tmp_path / "out", request)
+    with (tmp_path / "out" / "poses.csv").open() as text:
+        rows = list(csv.DictReader(text))
+    tilts = [float(row["tilt_deg"]) for row in rows]
+    assert len(rows) == 24 and min(tilts) < 45 and max(tilts) > 70
+    places = {row["location"] for row in rows}
+    assert places == {"0001", "0002", "0003", "0004"}
+    make_world(tmp_path / "out", request)  # known again
+    with pytest.raises(SkyPartError, match="other options"):
+        make_world(tmp_path / "out", replace(request, guess_heights=False))
+
+
+def test_worlds_of_older_versions_are_known_again(tmp_path: Path) -> None:
+    _indexed(tmp_path / "in")
+    request = build_request([str(tmp_path / "in")], locations=3, image_size=48, views=1)
+    make_world(tmp_path / "out", request)
+    note = tmp_path / "out" / "world.json"
+    content = json.loads(note.read_text())
+    del content["request"]["surround"], content["request"]["guess_heights"]
+    note.write_text(json.dumps(content))
+    make_world(tmp_path / "out", request)
+    with pytest.raises(SkyPartError, match="other options"):
+        make_world(tmp_path / "out", replace(request, surround=True))
+
+
+def test_surroundings_of_another_size_than_listed_are_told(tmp_path: Path) -> None:
+    _indexed(tmp_path / "in", 2)
+    for file in (tmp_path / "in" / "images").glob("town_*_1.jpg"):
+        Image.new("RGB", (100, 100)).save(file)
+    with pytest.raises(SkyPartError, match="100 x 100 pixels"):
+        find_sources(tmp_path / "in", surround=True)[0].load()
+
+
+def test_procedural_worlds_need_no_surroundings() -> None:
+    with pytest.raises(SkyPartError, match="for real maps"):
+        build_request(None, surround=True)
+    with pytest.raises(SkyPartError, match="for real maps"):
+        build_request(None, guess_heights=True)
 
 
 def test_a_folder_without_maps_is_named(tmp_path: Path) -> None:

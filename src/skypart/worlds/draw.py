@@ -113,7 +113,7 @@ def run_job(job: Job, count: Callable[[int], None]) -> list[dict[str, str]]:
             count(len(rows))
             return rows
     world = _world(job.source)
-    framing = fit(layout.framing, world.extent_m, layout.highest)
+    framing = fit(layout.framing, world.extent_m, layout.highest, world.margin_m)
     places = _places(job, world, framing.tile)
     if job.write_map and not map_path.is_file():
         write_geotiff(

@@ -70,6 +70,7 @@ class World:
     dates: the satellite's date, then the drone's, then an older satellite's; missing ones repeat the nearest.
     origin: (x, y) of the upper left corner in the CRS `epsg`; metres_per_unit: of that CRS.
     valid: (h, w) bool, False on holes (water, no data), or None; no location is put there.
+    margin_m: metres at either side, across and along, that only surround the map: no location's tile reaches there.
     """
 
     name: str
@@ -78,6 +79,7 @@ class World:
     epsg: int
     metres_per_unit: float = 1.0
     valid: NDArray[np.bool_] | None = None
+    margin_m: tuple[float, float] = (0.0, 0.0)
     _transformers: dict[str, Transformer] = field(default_factory=dict, repr=False)
 
     def __post_init__(self) -> None:

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -12,11 +12,15 @@ from skypart.worlds.camera import Pose, orbit, spiral
 
 @dataclass(frozen=True)
 class Framing:
-    """What the cameras cover. tile: metres of a satellite tile; tilt: range in degrees; fov: degrees."""
+    """What the cameras cover. tile: metres of a satellite tile; tilt: range in degrees; fov: degrees.
+
+    surrounded: beyond the tile lies other maps' ground, which drones may see and satellites may not.
+    """
 
     tile: float
     tilt: tuple[float, float]
     fov: float
+    surrounded: bool = False
 
 
 @dataclass(frozen=True)
@@ -56,15 +60,22 @@ class Layout:
         return max(self.altitudes)
 
 
-def fit(framing: Framing, extent: tuple[float, float], highest: float) -> Framing:
-    """The framing on a map of `extent` metres: small maps get a narrower lens and steeper views."""
+def fit(
+    framing: Framing, extent: tuple[float, float], highest: float, margin: tuple[float, float] = (0.0, 0.0)
+) -> Framing:
+    """The framing on a map of `extent` metres: small maps get a narrower lens and steeper views, unless they have
+    surroundings, `margin` metres of them at either side."""
     room = min(extent)
-    if room >= 2.5 * framing.tile:
+    own = min(edge - 2 * rim for edge, rim in zip(extent, margin, strict=True))
+    if own >= 2.5 * framing.tile:
         return framing
+    tile = min(framing.tile, 0.98 * own)
+    if room >= 2.5 * tile:
+        return replace(framing, tile=tile, surrounded=True)
     tilt = (max(framing.tilt[0], 58.0), max(framing.tilt[1], 80.0))
     slant = highest / math.sin(math.radians(tilt[0]))
     lens = math.degrees(2 * math.atan(0.6 * room / slant))
-    return Framing(min(framing.tile, 0.98 * room), tilt, min(framing.fov, lens))
+    return Framing(tile, tilt, min(framing.fov, lens))
 
 
 def _jitter(pose: Pose, rng: np.random.Generator, metres: float, degrees: float) -> Pose:
@@ -158,7 +169,7 @@ def shots_free(number: str, role: str, views: int, framing: Framing, rng: np.ran
     small = framing.tilt[0] > 50
     shots = []
     for index, view in enumerate(("satellite", "old", "satellite")):
-        width = framing.tile * rng.uniform(*((0.72, 1.0) if small else (0.8, 1.3)))
+        width = framing.tile * rng.uniform(*((0.72, 1.0) if small or framing.surrounded else (0.8, 1.3)))
         shots.append(Shot((f"satellite/{number}/{index}.jpg",), view, 1000 + index, metres=width))
     lowest = 55.0 if small else 32.0
     for index in range(views):

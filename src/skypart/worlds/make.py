@@ -12,6 +12,7 @@ import signal
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import asdict
+from itertools import chain
 from multiprocessing.sharedctypes import Synchronized
 from pathlib import Path
 
@@ -28,8 +29,11 @@ from skypart.worlds.procedural import Region
 from skypart.worlds.rasters import find_sources
 from skypart.worlds.request import Request
 from skypart.worlds.sites import RASTER_CONTRAST, find_sites, site_seed
+from skypart.worlds.sources import RasterSource
 
 SKETCH_BYTES = 65536
+LATER: dict[str, object] = {"surround": False, "guess_heights": False}
+"""Options that worlds of older versions were made without."""
 
 _count: "Synchronized[int] | None" = None
 """In a worker: pictures done by all workers."""
@@ -181,7 +185,7 @@ def _sources(request: Request, layout: Layout) -> list[tuple[Source, int]]:
 
 def _share_rasters(request: Request, layout: Layout, spacing: float) -> list[tuple[Source, int]]:
     """Spread the locations over real maps in proportion to the sites each has."""
-    found = [source for path in request.sources for source in find_sources(Path(path), request.seed)]
+    found = _rasters(request)
     sources = [source for source in found if _wanted(source.name, request)]
     if not sources:
         raise SkyPartError(f"--skip and --only leave no map; there are {', '.join(s.name for s in found[:8])}, ...")
@@ -193,8 +197,9 @@ def _share_rasters(request: Request, layout: Layout, spacing: float) -> list[tup
     sources = [sources[i] for i in order]
     room = []
     for source in sources:
-        framing = fit(layout.framing, source.extent_m, layout.highest)
-        if max(source.extent_m) < framing.tile * 1.12 + spacing:
+        framing = fit(layout.framing, source.extent_m, layout.highest, source.margin_m)
+        own = (edge - 2 * rim for edge, rim in zip(source.extent_m, source.margin_m, strict=True))
+        if max(own) < framing.tile * 1.12 + spacing:
             room.append(1)
         else:
             seed = site_seed(request.seed, source.name)
@@ -210,6 +215,12 @@ def _share_rasters(request: Request, layout: Layout, spacing: float) -> list[tup
     for index in np.argsort(shares - exact, kind="stable")[: request.locations - int(shares.sum())]:
         shares[index] += 1
     return [(source, int(share)) for source, share in zip(sources, shares, strict=True) if share]
+
+
+def _rasters(request: Request) -> list[RasterSource]:
+    """All real maps of the request, those that take no part included."""
+    how = {"surround": request.surround, "guess_heights": request.guess_heights}
+    return [source for path in request.sources for source in find_sources(Path(path), request.seed, **how)]
 
 
 def _wanted(name: str, request: Request) -> bool:
@@ -240,7 +251,7 @@ def _look_into(out: Path, request: Request, rasters: dict[str, str]) -> bool:
     mine = json.loads(_describe(request, rasters, complete=False))["request"]
     try:
         content = json.loads(note.read_text(encoding="utf-8"))
-        theirs, complete = content["request"], content["complete"]
+        theirs, complete = LATER | content["request"], content["complete"]
         drawn_from = content.get("rasters", rasters)  # older ones did not tell
     except (ValueError, KeyError) as error:
         raise SkyPartError(f"{note}: cannot be read ({error}); choose another folder") from error
@@ -255,8 +266,9 @@ def _sketches(request: Request) -> dict[str, str]:
     """Path -> what tells a raster from the one that stood there before: its size and a hash of some of its bytes."""
     if "procedural" in request.sources:
         return {}
-    found = [source for path in request.sources for source in find_sources(Path(path), request.seed)]
-    files = {file for source in found if _wanted(source.name, request) for file in (*source.files, source.surface)}
+    found = _rasters(request)
+    wanted = [source for source in found if _wanted(source.name, request)]
+    files = {file for source in wanted for file in (*source.files, source.surface, *chain(*source.around))}
     return {str(file): _sketch(file) for file in sorted(file for file in files if file is not None)}
 
 

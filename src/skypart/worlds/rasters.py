@@ -4,7 +4,9 @@ import csv
 import glob
 import json
 import re
+import zlib
 from collections import defaultdict
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +15,7 @@ from numpy.typing import NDArray
 from pyproj import CRS, Transformer
 
 from skypart.errors import SkyPartError
-from skypart.images.decode import IMAGE_SUFFIXES, listed_file, open_image, read_rgb
+from skypart.images.decode import IMAGE_SUFFIXES, RgbImage, listed_file, open_image, read_rgb
 from skypart.worlds.geotiff import geotiff_source
 from skypart.worlds.ground import FloatMap, World
 from skypart.worlds.relief import ground_from_raster
@@ -22,8 +24,20 @@ from skypart.worlds.sources import RasterSource
 FOOT_US = 1200 / 3937
 
 
-def find_sources(path: Path, seed: int = 0) -> list[RasterSource]:
-    """All maps in a file or folder: GeoTIFF, picture + *meta.json, or pictures listed in index.csv."""
+def find_sources(
+    path: Path, seed: int = 0, *, surround: bool = False, guess_heights: bool = False
+) -> list[RasterSource]:
+    """All maps in a file or folder: GeoTIFF, picture + *meta.json, or pictures listed in index.csv.
+
+    surround: small maps of an index.csv get others of their city around them. guess_heights: flat maps get heights.
+    """
+    found = _found(path, seed)
+    if surround:
+        found = [_surrounded(source, found, seed) for source in found]
+    return [replace(source, guess_seed=seed) for source in found] if guess_heights else found
+
+
+def _found(path: Path, seed: int) -> list[RasterSource]:
     if path.is_file() and path.suffix.lower() in (".tif", ".tiff"):
         return [geotiff_source(path)]
     if path.is_file() and path.name.endswith("meta.json"):
@@ -124,24 +138,54 @@ def _listed(folder: Path, listing: Path, seed: int) -> list[RasterSource]:
     return sources
 
 
+def _surrounded(source: RasterSource, all_sources: list[RasterSource], seed: int) -> RasterSource:
+    """The map with eight of its city's, of the same size, around it, drawn from `seed`; itself where it has none."""
+    facts = dict(source.meta)
+    if "city" not in facts:
+        return source
+    same = ("city", "gsd_m", "width", "height")
+    others = [
+        other
+        for other in all_sources
+        if other.name != source.name and all(dict(other.meta).get(key) == facts[key] for key in same)
+    ]
+    if not others:
+        return source
+    rng = np.random.default_rng([seed, 13, zlib.crc32(source.name.encode())])
+    chosen = [others[i] for i in rng.choice(len(others), 8, replace=len(others) < 8)]
+    around = tuple(tuple(each.files[i % len(each.files)] for i in range(len(source.files))) for each in chosen)
+    return replace(source, extent_m=(3 * source.extent_m[0], 3 * source.extent_m[1]), around=around)
+
+
+def _patchwork(pictures: list[RgbImage]) -> RgbImage:
+    """(3 h, 3 w, 3) from nine of (h, w, 3): the middle, then those around it in rows from the upper left."""
+    cells = [*pictures[1:5], pictures[0], *pictures[5:]]
+    return np.vstack([np.hstack(cells[row : row + 3]) for row in (0, 3, 6)])
+
+
 def _load_indexed(source: RasterSource) -> World:
     meta = dict(source.meta)
     gsd = float(meta["gsd_m"])
-    pictures = [read_rgb(file) for file in source.files]
-    for file, picture in zip(source.files, pictures, strict=True):
-        if picture.shape != pictures[0].shape:
+    files = [file for date in zip(source.files, *source.around, strict=True) for file in date]
+    read = [read_rgb(file) for file in files]
+    for file, picture in zip(files, read, strict=True):
+        if picture.shape != read[0].shape:
             raise SkyPartError(
-                f"{file}: {picture.shape[1]} x {picture.shape[0]} pixels, another date of the same place has "
-                f"{pictures[0].shape[1]} x {pictures[0].shape[0]}; cut all dates of a place alike"
+                f"{file}: {picture.shape[1]} x {picture.shape[0]} pixels, {source.files[0]} has "
+                f"{read[0].shape[1]} x {read[0].shape[0]}; cut all dates of a place alike, as index.csv says"
             )
+    each = 1 + len(source.around)
+    dated = [read[start : start + each] for start in range(0, len(read), each)]
+    pictures = [_patchwork(date) if source.around else date[0] for date in dated]
     holes = np.any([picture.max(axis=2) == 0 for picture in pictures], axis=0)
     valid: NDArray[np.bool_] | None = ~holes if holes.mean() > 0.002 else None
     if "epsg" in meta:
         epsg, origin = int(float(meta["epsg"])), (float(meta["x_ul"]), float(meta["y_ul"]))
     else:
         epsg, origin = _utm_corner(float(meta["lon_nw"]), float(meta["lat_nw"]))
+    origin = (origin[0] - source.margin_m[0], origin[1] + source.margin_m[1])
     dates = [ground_from_raster(picture, None, valid, gsd) for picture in pictures]
-    return World(source.name, dates, origin, epsg, 1.0, valid)
+    return World(source.name, dates, origin, epsg, 1.0, valid, source.margin_m)
 
 
 def _utm_corner(lon: float, lat: float) -> tuple[int, tuple[float, float]]:

@@ -14,8 +14,15 @@ OBJECT_M = 2.5
 """Height above the bare earth from which something is an object, not ground."""
 
 
-def ground_from_raster(rgb: RgbImage, heights: FloatMap | None, valid: NDArray[np.bool_] | None, gsd: float) -> Ground:
-    """A photographed Ground from (h, w, 3) uint8, (h, w) metres or None for flat, and a mask of true cells."""
+def ground_from_raster(
+    rgb: RgbImage,
+    heights: FloatMap | None,
+    valid: NDArray[np.bool_] | None,
+    gsd: float,
+    terrain: FloatMap | None = None,
+) -> Ground:
+    """A photographed Ground from (h, w, 3) uint8, (h, w) metres or None for flat, a mask of true cells, and the bare
+    earth, (h, w) metres, where it is known."""
     if valid is not None and not valid.all():
         rgb, heights = fill_holes(rgb, heights, valid)
     vegetation = vegetation_of(rgb)
@@ -24,7 +31,7 @@ def ground_from_raster(rgb: RgbImage, heights: FloatMap | None, valid: NDArray[n
         angle = np.full(rgb.shape[:2], NO_ANGLE, dtype=np.uint8)
         return Ground(rgb, flat, flat, vegetation, rgb, angle, gsd, baked=True)
     heights = cv2.medianBlur(heights.astype(np.float32), 3)
-    terrain = bare_earth(heights, gsd)
+    terrain = bare_earth(heights, gsd) if terrain is None else terrain
     buildings = buildings_of(heights, heights - terrain, vegetation, gsd)
     facades, angle = facades_of(rgb, buildings), wall_angles(buildings)
     return Ground(rgb, heights, terrain, vegetation, facades, angle, gsd, baked=True)

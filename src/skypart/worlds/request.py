@@ -16,7 +16,8 @@ class Request:
     sources: the word procedural, or paths of rasters. views: drone pictures of a location (and altitude), 0 = as in
     the benchmark. styles: of procedural regions. extent, gsd: of procedural regions, metres. spacing: metres between
     locations, 0 = the layout's own. regions: number of procedural maps, 0 = as many as needed. skip, only: beginnings
-    of names of real maps to leave out, or to take alone.
+    of names of real maps to leave out, or to take alone. surround: small maps of an index.csv lie among others of their
+    city. guess_heights: flat real maps get heights guessed from their pictures.
     """
 
     sources: tuple[str, ...] = ("procedural",)
@@ -33,6 +34,8 @@ class Request:
     maps: bool = True
     skip: tuple[str, ...] = ()
     only: tuple[str, ...] = ()
+    surround: bool = False
+    guess_heights: bool = False
     strengths: Strengths = field(default_factory=Strengths)
 
     def __post_init__(self) -> None:
@@ -45,6 +48,8 @@ class Request:
             raise SkyPartError("--from procedural cannot be mixed with rasters; make two data sets")
         if "procedural" in self.sources and (self.skip or self.only):
             raise SkyPartError("--skip and --only choose among real maps; give --from with their folder")
+        if "procedural" in self.sources and (self.surround or self.guess_heights):
+            raise SkyPartError("--surround and --guess-heights are for real maps; give --from with their folder")
         unknown = [style for style in self.styles if style not in STYLES]
         if unknown:
             raise SkyPartError(f"unknown style {unknown[0]!r}; choose from {', '.join(STYLES)}")

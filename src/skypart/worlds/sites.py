@@ -29,9 +29,11 @@ def find_sites(
     """
     rng = np.random.default_rng(seed)
     width, height = world.extent_m
-    xs, ys = (_ticks(edge, spacing, tile) for edge in (width, height))
+    rims = world.margin_m
+    edges = (width - 2 * rims[0], height - 2 * rims[1])
+    xs, ys = (rim + _ticks(edge, spacing, tile) for rim, edge in zip(rims, edges, strict=True))
     grid = np.stack(np.meshgrid(xs, -ys), axis=-1).reshape(-1, 2)
-    slack_x, slack_y = ((edge - tile) / 2 > 0.12 * spacing for edge in (width, height))
+    slack_x, slack_y = ((edge - tile) / 2 > 0.12 * spacing for edge in edges)
     wobble = rng.uniform(-0.12, 0.12, grid.shape) * spacing * np.array([slack_x, slack_y])
     sites = grid + wobble
     kept = np.array([_valid_share(world, site, tile) >= MIN_VALID for site in sites], dtype=bool)
