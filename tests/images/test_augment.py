@@ -153,6 +153,17 @@ def test_what_is_not_asked_for_draws_nothing() -> None:
         np.testing.assert_array_equal(drone, tile)
 
 
+def test_sharpened_drone_pictures_keep_their_mean_and_gain_contrast_at_edges() -> None:
+    step = np.full((32, 32, 3), 90, dtype=np.uint8)
+    step[:, 16:] = 150
+    sharp = replace(NO_AUGMENTATION, sharp=1.0)
+    made = [sharp(step, Preprocessing(32), np.random.default_rng(seed), drone=True) for seed in range(20)]
+    assert all(abs(float(each.mean()) - 120) < 1.5 for each in made)
+    assert all(int(each[8, 16, 0]) > 152 and int(each[8, 15, 0]) < 88 and each[8, 1, 0] == 90 for each in made)
+    assert len({int(each[8, 16, 0]) for each in made}) > 5
+    assert np.array_equal(sharp(step, Preprocessing(32), np.random.default_rng(0)), step), "tiles are left alone"
+
+
 def test_a_cast_turns_grey_into_a_colour_by_its_deviation() -> None:
     grey = np.full((28, 28, 3), 100, dtype=np.uint8)
     gains = [varied(replace(NO_AUGMENTATION, cast=0.1), grey, seed)[0, 0] / 100 for seed in range(300)]

@@ -21,8 +21,9 @@ class Augmentation:
     grey, blur: probabilities. rotation: degrees drawn from +- the value, corners filled by reflection.
     dusk, haze, coarse, jpeg: probabilities of a dim coloured light with noise, of a bright veil that thickens towards
     one side, of lost resolution, and of strong compression; what lies between photos of other cameras and hours.
-    cast: deviation of the logarithm of each channel's gain. photo, night: probabilities that a drone's picture is
-    framed as by a camera in flight (`images/photograph.py`) instead of cropped, and that it was taken under lamps.
+    cast: deviation of the logarithm of each channel's gain. photo, night, sharp: probabilities that a drone's picture is
+    framed as by a camera in flight (`images/photograph.py`) instead of cropped, that it was taken under lamps, and
+    that its edges were sharpened, as cameras do.
     mirror: probability that a place is mirrored, all its images alike, which makes another place of it. quarter_turns:
     satellite tiles are turned by a random multiple of 90 degrees; for data whose drone images head anywhere.
     """
@@ -43,6 +44,7 @@ class Augmentation:
     cast: float = 0.0
     photo: float = 0.0
     night: float = 0.0
+    sharp: float = 0.0
     mirror: float = 0.0
     quarter_turns: bool = False
 
@@ -74,6 +76,8 @@ class Augmentation:
         coloured = self._colour(preprocessing.resize(image), rng)
         if drone and self.night and rng.uniform() < self.night:
             coloured = _whole(night(coloured.astype(np.float32), rng))
+        if drone and self.sharp and rng.uniform() < self.sharp:
+            coloured = _sharpened(coloured, rng)
         return self._disturb(coloured, rng)
 
     def _rotate(self, image: RgbImage, rng: np.random.Generator) -> RgbImage:
@@ -141,6 +145,13 @@ class Augmentation:
             coded = cv2.imencode(".jpg", image[:, :, ::-1], [cv2.IMWRITE_JPEG_QUALITY, quality])[1]
             image = np.ascontiguousarray(np.asarray(cv2.imdecode(coded, cv2.IMREAD_COLOR), dtype=np.uint8)[:, :, ::-1])
         return image
+
+
+def _sharpened(image: RgbImage, rng: np.random.Generator) -> RgbImage:
+    """(h, w, 3) with what is finer than a random width made stronger."""
+    fine, amount = rng.uniform(0.6, 2.0), rng.uniform(0.4, 2.5)
+    pixels = image.astype(np.float32)
+    return _whole(pixels + np.float32(amount) * (pixels - cv2.GaussianBlur(pixels, (0, 0), fine)))
 
 
 def _whole(pixels: NDArray[np.float32]) -> RgbImage:

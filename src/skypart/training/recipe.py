@@ -168,6 +168,7 @@ _RANGES = {
     "augment.cast": (0, 10),
     "augment.photo": (0, 1),
     "augment.night": (0, 1),
+    "augment.sharp": (0, 1),
     "augment.mirror": (0, 1),
 }
 """Keys whose values beyond these bounds, or NaN, train the wrong way or not at all."""
