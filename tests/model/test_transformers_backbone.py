@@ -109,7 +109,7 @@ def test_gradient_checkpointing_gives_the_same_gradients() -> None:
         torch.testing.assert_close(plain, recomputed, atol=1e-5, rtol=1e-5)
 
 
-def test_refusals(tmp_path: Path) -> None:
+def test_refusals(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     backbone = TransformersBackbone(make("dinov2"))
     with pytest.raises(SkyPartError, match="not divisible by the patch of 14"):
         backbone(pictures(1, 50, 56))
@@ -120,5 +120,14 @@ def test_refusals(tmp_path: Path) -> None:
         backbone.freeze(4)
     with pytest.raises(SkyPartError, match="transformers cannot load"):
         load_backbone(f"transformers:{tmp_path}")
+    for kind in (KeyError("vit"), RuntimeError(""), ImportError("needs torchvision\nand more")):
+
+        def fail(*_: object, error: Exception = kind, **__: object) -> None:
+            raise error
+
+        monkeypatch.setattr(transformers.AutoModel, "from_pretrained", fail)
+        with pytest.raises(SkyPartError, match=r"transformers cannot load 'x/y' \([^\n]+\); check") as told:
+            load_backbone("transformers:x/y")
+        assert "\n" not in str(told.value)
     with pytest.raises(SkyPartError, match="not a plain patch transformer"):
         TransformersBackbone(transformers.ResNetModel(transformers.ResNetConfig(depths=[1], hidden_sizes=[8])))

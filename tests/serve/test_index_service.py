@@ -18,6 +18,7 @@ from skypart.model.embedder import Embedder, new_model
 from skypart.position.locate import Locator
 from skypart.serve.index_service import IndexService
 from skypart.serve.options import ServeOptions
+from skypart.serve.problems import without_folders
 from skypart.serve.state import State
 from tests.maps.makers import tile_of
 from tests.position.stand_in import ColourEmbedder, Shot, degrees, make_index, quilt, write_quilt
@@ -105,6 +106,32 @@ def test_a_replaced_example_has_another_address(served: IndexService, tmp_path: 
     red = version()
     Image.new("RGB", (32, 33), "blue").save(tmp_path / "a.png")
     assert len({empty, red, version()}) == 3 and version() == version()
+
+
+def test_a_broken_example_is_named_without_its_folders(
+    served: IndexService, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    folder = tmp_path / "private"
+    folder.mkdir()
+    Image.new("RGB", (32, 32), "red").save(folder / "a.png")
+    client = open_app(IndexService(served.locator, folder))
+    address = client.get("/v1/examples").json()[0]["url"]
+    (folder / "a.png").write_bytes(b"no picture")
+    answer = client.get(address)
+    assert answer.status_code == 422 and answer.json()["detail"].startswith("a.png: ")
+    assert "private" not in answer.text and str(folder) in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("said", "told"),
+    [
+        ("/home/me/photos/a.png: cannot be read", "a.png: cannot be read"),
+        ("town: (/srv/maps/x.tif) and '/srv/y'", "town: (x.tif) and 'y'"),
+        ("https://host/a/b.tif: gone; photos/a.png 3 m/s 1/2", "https://host/a/b.tif: gone; photos/a.png 3 m/s 1/2"),
+    ],
+)
+def test_folders_of_this_machine_are_not_told(said: str, told: str) -> None:
+    assert without_folders(said) == told
 
 
 def test_the_parts_of_a_real_model_are_drawn(

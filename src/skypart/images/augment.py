@@ -21,8 +21,8 @@ class Augmentation:
     grey, blur: probabilities. rotation: degrees drawn from +- the value, corners filled by reflection.
     dusk, haze, coarse, jpeg: probabilities of a dim coloured light with noise, of a bright veil that thickens towards
     one side, of lost resolution, and of strong compression; what lies between photos of other cameras and hours.
-    cast: deviation of the logarithm of each channel's gain. photo, night, sharp: probabilities that a drone's picture is
-    framed as by a camera in flight (`images/photograph.py`) instead of cropped, that it was taken under lamps, and
+    cast: deviation of the logarithm of each channel's gain. photo, night, sharp: probabilities that a drone's picture
+    is framed as by a camera in flight (`images/photograph.py`) instead of cropped, that it was taken under lamps, and
     that its edges were sharpened, as cameras do.
     mirror: probability that a place is mirrored, all its images alike, which makes another place of it. quarter_turns:
     satellite tiles are turned by a random multiple of 90 degrees; for data whose drone images head anywhere.

@@ -34,11 +34,13 @@ class TransformersBackbone(nn.Module):
         """Load `name` (hub name or folder) with its published weights."""
         auto = _transformers()
         try:
-            return cls(auto.AutoModel.from_pretrained(name, revision=revision))
-        except (OSError, ValueError) as error:
+            model = auto.AutoModel.from_pretrained(name, revision=revision)
+        except Exception as error:  # it lets errors of the libraries it downloads and reads with through
+            what = (str(error).splitlines() or [type(error).__name__])[0]
             raise SkyPartError(
-                f"transformers cannot load {name!r} ({str(error).splitlines()[0]}); check the name or the network"
+                f"transformers cannot load {name!r} ({what}); check the name, its files or the network"
             ) from error
+        return cls(model)
 
     @classmethod
     def from_description(cls, description: dict[str, Any]) -> Self:

@@ -1,6 +1,7 @@
 """Refusals: every answer that is not a result is one sentence of JSON."""
 
 import logging
+import re
 from collections.abc import Mapping
 
 from fastapi import FastAPI, Request
@@ -12,6 +13,8 @@ from starlette.exceptions import HTTPException
 from skypart.errors import SkyPartError
 
 log = logging.getLogger("skypart.serve")
+_LOCAL_PATH = re.compile(r"(?<![\w:/.])/[^\s:;,'\"()]+")
+"""An absolute path, and not the end of an address or of a relative path."""
 
 
 class Problem(BaseModel):
@@ -34,6 +37,11 @@ class RefusedError(Exception):
         return JSONResponse({"detail": self.detail}, self.status, self.headers)
 
 
+def without_folders(message: str) -> str:
+    """A message with the names of this machine's files, but not of the folders they lie in: no client's business."""
+    return _LOCAL_PATH.sub(lambda found: found[0].rstrip("/").rpartition("/")[2], message)
+
+
 def sentence(errors: ValidationError | RequestValidationError) -> str:
     """The first of pydantic's complaints, as one sentence that names the field."""
     first = errors.errors()[0]
@@ -51,7 +59,10 @@ def handle_problems(app: FastAPI) -> None:
 
     @app.exception_handler(SkyPartError)
     async def mendable(request: Request, error: SkyPartError) -> JSONResponse:
-        return JSONResponse({"detail": str(error)}, 422)
+        told = without_folders(str(error))
+        if told != str(error):
+            log.error("%s", error)
+        return JSONResponse({"detail": told}, 422)
 
     @app.exception_handler(RequestValidationError)
     async def invalid(request: Request, error: RequestValidationError) -> JSONResponse:

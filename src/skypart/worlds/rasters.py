@@ -33,7 +33,10 @@ def find_sources(
     """
     found = _found(path, seed)
     if surround:
-        found = [_surrounded(source, found, seed) for source in found]
+        alike: dict[tuple[str, ...], list[RasterSource]] = defaultdict(list)
+        for source in found:
+            alike[_kind(source)].append(source)
+        found = [_surrounded(source, alike[_kind(source)], seed) for source in found]
     return [replace(source, guess_seed=seed) for source in found] if guess_heights else found
 
 
@@ -138,18 +141,16 @@ def _listed(folder: Path, listing: Path, seed: int) -> list[RasterSource]:
     return sources
 
 
-def _surrounded(source: RasterSource, all_sources: list[RasterSource], seed: int) -> RasterSource:
-    """The map with eight of its city's, of the same size, around it, drawn from `seed`; itself where it has none."""
+def _kind(source: RasterSource) -> tuple[str, ...]:
+    """What maps that may surround each other share: city, resolution and size; nothing for maps of no city."""
     facts = dict(source.meta)
-    if "city" not in facts:
-        return source
-    same = ("city", "gsd_m", "width", "height")
-    others = [
-        other
-        for other in all_sources
-        if other.name != source.name and all(dict(other.meta).get(key) == facts[key] for key in same)
-    ]
-    if not others:
+    return tuple(facts[key] for key in ("city", "gsd_m", "width", "height")) if "city" in facts else ()
+
+
+def _surrounded(source: RasterSource, alike: list[RasterSource], seed: int) -> RasterSource:
+    """The map with eight of those `alike` around it, drawn from `seed`; by itself where there are none."""
+    others = [other for other in alike if other is not source]
+    if not others or not _kind(source):
         return source
     rng = np.random.default_rng([seed, 13, zlib.crc32(source.name.encode())])
     chosen = [others[i] for i in rng.choice(len(others), 8, replace=len(others) < 8)]
