@@ -215,6 +215,17 @@ def test_surroundings_of_another_size_than_listed_are_told(tmp_path: Path) -> No
         find_sources(tmp_path / "in", surround=True)[0].load()
 
 
+def test_large_maps_and_maps_of_no_city_stay_by_themselves(tmp_path: Path) -> None:
+    _indexed(tmp_path, 2)
+    listing = tmp_path / "index.csv"
+    text = listing.read_text()
+    assert all(source.around for source in find_sources(tmp_path, surround=True))
+    listing.write_text(text.replace(",0.6,256", ",2.0,256"))
+    assert not any(source.around for source in find_sources(tmp_path, surround=True))
+    listing.write_text(text.replace("city,place", "town,number"))
+    assert not any(source.around for source in find_sources(tmp_path, surround=True))
+
+
 def test_procedural_worlds_need_no_surroundings() -> None:
     with pytest.raises(SkyPartError, match="for real maps"):
         build_request(None, surround=True)

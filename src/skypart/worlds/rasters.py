@@ -22,6 +22,8 @@ from skypart.worlds.relief import ground_from_raster
 from skypart.worlds.sources import RasterSource
 
 FOOT_US = 1200 / 3937
+LARGE_M = 500.0
+"""Edge from which a map has room for oblique views of its own places."""
 
 
 def find_sources(
@@ -148,9 +150,9 @@ def _kind(source: RasterSource) -> tuple[str, ...]:
 
 
 def _surrounded(source: RasterSource, alike: list[RasterSource], seed: int) -> RasterSource:
-    """The map with eight of those `alike` around it, drawn from `seed`; by itself where there are none."""
+    """The map with eight of those `alike` around it, drawn from `seed`; by itself where there are none, or if large."""
     others = [other for other in alike if other is not source]
-    if not others or not _kind(source):
+    if not others or not _kind(source) or min(source.extent_m) >= LARGE_M:
         return source
     rng = np.random.default_rng([seed, 13, zlib.crc32(source.name.encode())])
     chosen = [others[i] for i in rng.choice(len(others), 8, replace=len(others) < 8)]
