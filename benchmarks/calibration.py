@@ -2,9 +2,10 @@
 
     python benchmarks/calibration.py [--shared ../shared]
 
-makes maps of places the model never saw (a procedural town, suburb and coast, and the held-out LiDAR site where
---shared is there, which are indexed; a campus and farmland, which are not), renders photos over all of them, half of
-them in ten weathers (those over maps that are not indexed are photos from outside), locates them, and writes
+makes maps of places the model never saw: a procedural town, suburb and coast and, where --shared is there, the held-out
+LiDAR site and squares of the held-out city (one date on the map, another in the photos), which are indexed; a campus,
+farmland and other squares of that city, which are not. Renders photos over all of them, half of them in ten weathers;
+those over maps that are not indexed, and real photos of elsewhere, are from outside. Locates them, and writes
 src/skypart/position/default_calibration.json and docs/results/calibration.md with its picture.
 """
 
@@ -14,10 +15,12 @@ import json
 import os
 import platform
 import sys
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 from PIL import Image
 
 from skypart.atomic import atomic_path, write_text
@@ -26,7 +29,7 @@ from skypart.maps.build import build_index
 from skypart.maps.cut import ViewOptions
 from skypart.maps.index import MapIndex
 from skypart.model.embedder import load
-from skypart.position.calibrate import cross_validate, draw, fit_outcomes, locate_labelled, quality
+from skypart.position.calibrate import Outcome, cross_validate, draw, fit_outcomes, locate_labelled, quality
 from skypart.position.confidence import RIGHT_M
 from skypart.position.labelled import LabelledPhoto
 from skypart.position.locate import Locator
@@ -39,10 +42,12 @@ from skypart.worlds.look import draw_look
 from skypart.worlds.procedural import Region
 from skypart.worlds.rasters import find_sources
 from skypart.worlds.render import render_drone, render_map
+from skypart.worlds.sources import RasterSource
 
 ROOT = Path(__file__).resolve().parent.parent
 INDEXED = ("town", "suburb", "coast")
 OUTSIDE = ("campus", "farmland")
+CITY = "long_beach"
 SEED = 77
 GEOREFERENCE_M = 12.0
 """What the shipped radius allows for a real map's own errors of position and height: rendered photos have none."""
@@ -59,7 +64,27 @@ def maps(shared: Path) -> dict[str, tuple[World, bool]]:
     lidar = shared / "data" / "autzen_lidar_cc_by"
     if lidar.is_dir():
         found["autzen"] = (find_sources(lidar, 0)[0].load(), True)
+    squares = shared / "data" / "naip_california_cc_by"
+    if squares.is_dir():
+        here, elsewhere = _apart(find_sources(squares, SEED, surround=True, guess_heights=True))
+        found |= {"long-beach": (here.load(), True), "long-beach-elsewhere": (elsewhere.load(), False)}
     return found
+
+
+def _apart(sources: Sequence[RasterSource]) -> tuple[RasterSource, RasterSource]:
+    """Two maps of nine squares of the held-out city, at several dates, that share no square."""
+    dated = [source for source in sources if source.name.startswith(CITY) and len(source.files) > 1]
+
+    def squares(source: RasterSource) -> set[Path]:
+        return {file for place in (source.files, *source.around) for file in place}
+
+    return next((one, other) for one in dated for other in dated if not squares(one) & squares(other))
+
+
+def real_photos(shared: Path) -> list[LabelledPhoto]:
+    """Photos of a camera in flight, of places that are on none of the maps."""
+    files = sorted((shared / "data" / "caliterra_cc0").glob("*.jpg"))
+    return [LabelledPhoto(path=file, latitude=None, longitude=None) for file in files]
 
 
 def photograph(work: Path, name: str, world: World, inside: bool, count: int) -> list[LabelledPhoto]:
@@ -81,6 +106,21 @@ def photograph(work: Path, name: str, world: World, inside: bool, count: int) ->
     return photos
 
 
+def by_map(outcomes: Sequence[Outcome], over: Sequence[str], radius: NDArray[np.float64]) -> list[str]:
+    """Rows of a table: photos of each map, or from outside, their best guesses and what became of them."""
+    rows = []
+    for name in dict.fromkeys(over):
+        here = np.array([each == name for each in over])
+        errors, fixed = np.array([o.error_m for o in outcomes])[here], np.isfinite(radius[here])
+        outside = bool(np.isinf(errors).all())
+        right = errors <= RIGHT_M
+        wrong = f"{100 * float(np.mean(~right[fixed])):.0f}" if fixed.any() else ""
+        guess = "" if outside else f"{100 * float(right.mean()):.0f}"
+        title = f"{name}, {int(here.sum())}" + (", outside" if outside else "")
+        rows.append(f"| {title} | {guess} | {100 * float(fixed.mean()):.0f} | {'' if outside else wrong} |")
+    return rows
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--shared", type=Path, default=ROOT.parent / "shared")
@@ -97,6 +137,8 @@ def main() -> None:
                 look = draw_look(np.random.default_rng([SEED, len(rasters)]), "satellite")
                 write_geotiff(rasters[-1], render_map(world, look), world)
         photos += photograph(arguments.work, name, world, inside, arguments.photos)
+    real = real_photos(arguments.shared)
+    photos += real
     embedder = load(arguments.model)
     index = arguments.work / f"{embedder.digest[:12]}.skyindex"
     build_index(
@@ -118,11 +160,12 @@ def main() -> None:
         "# The default calibration",
         "",
         "Rendered photos (half of them clean, half in the ten `paper` weathers, any heading, 70 to 200 m, tilt 40 to",
-        "90 degrees) over maps the default model never saw, and over maps that were not indexed. The photos of each",
-        "map are judged by a calibration fitted without that map, with a threshold such that at most "
-        f"{MOST_WRONG:.0%} of the accepted are",
-        f"wrong. The shipped calibration is fitted on all {len(set(over))} maps, and joins to every radius "
-        f"{GEOREFERENCE_M:.0f} m (as legs of a",
+        "90 degrees) over maps the default model never saw: a procedural town, suburb and coast, a LiDAR site, and",
+        "nine squares of a city over guessed heights, whose photos are of another year than the map. From outside:",
+        f"photos over maps not indexed (a campus, farmland, nine other squares of that city) and {len(real)} real ones",
+        "of elsewhere (Caliterra). The photos of each map are judged by a calibration fitted without that map, with a",
+        f"threshold such that at most {MOST_WRONG:.0%} of the accepted are wrong. The shipped calibration is fitted on",
+        f"all of them, and joins to every radius {GEOREFERENCE_M:.0f} m (as legs of a",
         "right triangle) for errors of a real map's georeference and heights, which rendered photos cannot show.",
         "",
         "| | |",
@@ -136,6 +179,10 @@ def main() -> None:
         f"| false accepts of photos from outside | {100 * found.false_accepts:.1f} % |",
         f"| median 95 % radius | {found.median_radius_m:.0f} m |",
         f"| expected calibration error | {100 * found.calibration_error:.1f} % |",
+        "",
+        "| photos of | best guess within 50 m, % | with a fix, % | of these wrong, % |",
+        "|---|---|---|---|",
+        *by_map(outcomes, over, radius),
         "",
         "![reliability, risk and coverage, error against radius](calibration.png)",
         "",

@@ -168,3 +168,11 @@ def test_a_cast_turns_grey_into_a_colour_by_its_deviation() -> None:
     grey = np.full((28, 28, 3), 100, dtype=np.uint8)
     gains = [varied(replace(NO_AUGMENTATION, cast=0.1), grey, seed)[0, 0] / 100 for seed in range(300)]
     assert 0.085 < np.log(gains).std() < 0.115 and abs(np.log(gains).mean()) < 0.02
+
+
+def test_tone_bends_brightness_and_leaves_black_and_white() -> None:
+    ramp = np.repeat(np.array([0, 64, 128, 192, 255], np.uint8), 3).reshape(1, 5, 3).repeat(5, axis=0)
+    made = [varied(replace(NO_AUGMENTATION, tone=0.4), ramp, seed, 5)[2, :, 0].astype(float) for seed in range(300)]
+    assert all(row[0] == 0 and row[4] == 255 and (np.diff(row) >= 0).all() for row in made)
+    curves = [np.log(np.log(row[2] / 255) / np.log(128 / 255)) for row in made]
+    assert abs(np.mean(curves)) < 0.08 and np.std(curves) == pytest.approx(0.4, rel=0.15)

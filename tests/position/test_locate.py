@@ -13,6 +13,7 @@ from rasterio.transform import Affine
 from skypart.errors import SkyPartError
 from skypart.images.decode import RgbImage
 from skypart.maps.cut import ViewOptions
+from skypart.maps.footprint import Footprint
 from skypart.maps.index import MapIndex
 from skypart.position.camera import drone_place, ground_width
 from skypart.position.closer import LocateOptions
@@ -250,12 +251,12 @@ def test_the_width_of_ground_a_camera_sees(hints: Hints, width: float | None) ->
 
 def test_no_other_place_is_looked_at_where_one_is_clear(index: MapIndex, town: RgbImage) -> None:
     calls = {}
-    for enough in (0.12, 2.0):
-        locator = Locator(index, ColourEmbedder(), LocateOptions(enough=enough))
+    for enough in (0.2, 2.0):
+        locator = Locator(index, ColourEmbedder(), LocateOptions(enough=enough, laid=0, tilts=(90.0,)))
         fix = locator.locate(SHOTS[2].photo(town), hints=Hints(heading_deg=SHOTS[2].heading))
         assert isinstance(locator.embedder, ColourEmbedder)
         calls[enough] = locator.embedder.calls
-    assert calls[2.0] - calls[0.12] == min(LocateOptions().refine_views, len(fix.peaks)) - 1 > 0
+    assert calls[2.0] - calls[0.2] == min(LocateOptions().refine_views, len(fix.peaks)) - 1 > 0
 
 
 def test_a_known_heading_saves_the_other_directions(index: MapIndex, town: RgbImage) -> None:
@@ -269,7 +270,68 @@ def test_a_known_heading_saves_the_other_directions(index: MapIndex, town: RgbIm
         calls[heading] = locator.embedder.calls
     places = 1  # the first is so clear that no other is looked at
     blank = 3  # pictures that show what patches say of their position
-    assert calls == {None: blank + 1 + 8 * places + 1, shot.heading: blank + 1 + places + 1}
+    laid = LocateOptions().laid
+    assert calls == {None: blank + 1 + 8 * places + laid, shot.heading: blank + 1 + places + laid}
+
+
+def oblique(town: RgbImage) -> tuple[RgbImage, Shot]:
+    """A photo as a camera of 55 degrees takes it 60 below the horizon, up is north: a trapezium of ground, 70 m wide at
+    its near edge and 130 m at its far one, and where its middle, the crossing of the diagonals, lies."""
+    near, far, half = 75.0, 40.0, EDGE / 2  # metres south and north of the map's middle
+    ground = np.array([[-65, far], [65, far], [35, -near], [-35, -near]])
+    corners = np.array([[0, 0], [256, 0], [256, 256], [0, 256]])
+    pixels = np.stack([ground[:, 0] + half, half - ground[:, 1]], axis=1) - 0.5
+    onto = cv2.getPerspectiveTransform((corners - 0.5).astype(np.float32), pixels.astype(np.float32))
+    photo = cv2.warpPerspective(town, onto, (256, 256), flags=cv2.INTER_LINEAR | cv2.WARP_INVERSE_MAP)
+    return np.asarray(photo, dtype=np.uint8), Shot(0.0, far - 115.0 * 65 / 100)
+
+
+def test_a_map_laid_into_the_photos_perspective_agrees_with_more_of_it(index: MapIndex, town: RgbImage) -> None:
+    photo, middle = oblique(town)
+    fixes = []
+    for laid in (0, 2):
+        locator = Locator(index, ColourEmbedder(), LocateOptions(laid=laid))
+        locator.calibration = SURE
+        fixes.append(locator.locate(photo))
+    above, laid_out = fixes
+    assert laid_out.evidence["inliers"] > 1.5 * above.evidence["inliers"]
+    assert error(laid_out, middle) < 2.0
+
+
+def test_seen_as_it_was_taken_more_of_a_photo_agrees_at_the_first_look(index: MapIndex, town: RgbImage) -> None:
+    photo, middle = oblique(town)
+    locator = sure(index)
+    latitude, longitude = middle.place
+    tokens = locator.tokens_of.photo(photo)[1]
+    place = Footprint(latitude=latitude, longitude=longitude, metres=1.2 * 91.0)
+    found = {tilt: locator.closer._match(tokens, [place], tilt, Hints(fov_deg=55.0)) for tilt in (90.0, 60.0)}
+    above, tilted = found[90.0], found[60.0]
+    assert above is not None and tilted is not None and tilted.inliers > 2 * above.inliers
+    assert math.cos(math.radians(tilted.heading_deg)) > 0.999
+    assert tilted.ground_m == pytest.approx(91.0, rel=0.03)
+    off = distance_m(
+        latitude=latitude, longitude=longitude, to_latitude=[tilted.latitude], to_longitude=[tilted.longitude]
+    )
+    assert float(off[0]) < 2.0
+
+
+@pytest.mark.parametrize(
+    ("tilt", "looked"), [(None, [90.0, 45.0]), (88.0, [90.0]), (50.0, [50.0, 90.0]), (5.0, [20.0, 90.0])]
+)
+def test_the_map_is_looked_at_as_the_photo_was_taken_first(
+    index: MapIndex, tilt: float | None, looked: list[float]
+) -> None:
+    assert list(sure(index).closer._tilts(Hints(tilt_deg=tilt))) == looked
+
+
+def test_an_oblique_photo_of_unknown_tilt_is_looked_at_obliquely_too(index: MapIndex) -> None:
+    calls = {}
+    for tilts in ((90.0,), (90.0, 45.0)):
+        locator = Locator(index, ColourEmbedder(), LocateOptions(laid=0, tilts=tilts))
+        locator.locate(quilt(9)[:256, :256])
+        assert isinstance(locator.embedder, ColourEmbedder)
+        calls[len(tilts)] = locator.embedder.calls - 4  # the photo, and three of one grey
+    assert calls[2] == 2 * calls[1] > 0
 
 
 def test_a_known_heading_chooses_among_turned_views(tmp_path: Path, town: RgbImage) -> None:

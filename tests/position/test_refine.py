@@ -9,7 +9,21 @@ from numpy.typing import NDArray
 
 from skypart.maps.footprint import Footprint
 from skypart.maps.local_frame import LocalFrame
-from skypart.position.refine import TokenReader, Tokens, aligned, apply, homography, match, plausible, refine
+from skypart.position.refine import (
+    Refinement,
+    TokenReader,
+    Tokens,
+    aligned,
+    apply,
+    between,
+    fit,
+    homography,
+    laid,
+    match,
+    perspective,
+    plausible,
+    refine,
+)
 from tests.position.stand_in import ColourEmbedder, quilt
 
 Matrix = NDArray[np.float64]
@@ -136,6 +150,11 @@ def tokens(centres: Matrix, seed: int = 0) -> Tokens:
     return Tokens(unit.astype(np.float32), centres)
 
 
+def refined(photo: Tokens, view: Tokens, footprint: Footprint) -> Refinement | None:
+    fitted = fit(photo, view)
+    return None if fitted is None else refine(fitted, footprint)
+
+
 CENTRES = np.stack(np.meshgrid((np.arange(GRID) + 0.5) / GRID, (np.arange(GRID) + 0.5) / GRID), axis=-1).reshape(-1, 2)
 
 
@@ -149,7 +168,7 @@ def test_place_heading_and_width_are_those_of_the_photo(
     """The expected numbers are written out by hand: x is right, y is down, compass degrees run clockwise."""
     footprint = Footprint(latitude=48.1, longitude=11.5, metres=200.0, rotation=rotation)
     matrix = similarity(scale, turn, centre)
-    found = refine(tokens(CENTRES), tokens(apply(matrix, CENTRES)), footprint, 1 / GRID)
+    found = refined(tokens(CENTRES), tokens(apply(matrix, CENTRES)), footprint)
     assert found is not None
     right, up = 200.0 * (centre[0] - 0.5), 200.0 * (0.5 - centre[1])
     angle = np.radians(rotation)
@@ -166,9 +185,9 @@ def test_place_heading_and_width_are_those_of_the_photo(
 def test_a_mirrored_photo_and_one_without_matches_are_not_refined() -> None:
     footprint = Footprint(latitude=48.1, longitude=11.5, metres=200.0)
     mirrored = CENTRES * [-1, 1] + [1, 0]
-    assert refine(tokens(CENTRES), tokens(mirrored), footprint, 1 / GRID) is None
+    assert refined(tokens(CENTRES), tokens(mirrored), footprint) is None
     dice: Any = np.random.default_rng(8)
-    shuffled = refine(tokens(CENTRES), tokens(dice.permutation(CENTRES)), footprint, 1 / GRID)
+    shuffled = refined(tokens(CENTRES), tokens(dice.permutation(CENTRES)), footprint)
     assert shuffled is None or shuffled.inliers < 40
 
 
@@ -204,3 +223,57 @@ def test_blank_pictures_do_not_match_by_the_positions_of_their_patches() -> None
     first, second = placed([mist])[0], placed([haze])[0]
     here, there = match(first, second, alike(first, second))
     assert np.mean(np.all(here == there, axis=1)) < 0.2
+
+
+def test_a_point_of_one_footprint_is_found_in_another() -> None:
+    """By hand: 100 m square, up is east, 40 m north of a 400 m square whose up is north."""
+    there = Footprint(latitude=48.1, longitude=11.5, metres=400.0)
+    place = LocalFrame(latitude=48.1, longitude=11.5).to_degrees([0.0], [40.0])
+    here = Footprint(
+        latitude=float(place.latitude[0]), longitude=float(place.longitude[0]), metres=100.0, rotation=90.0
+    )
+    seen = apply(between(here, there), np.array([[0.5, 0.5], [0.5, 0.0], [1.0, 0.5]]))
+    np.testing.assert_allclose(seen, [[0.5, 0.4], [0.625, 0.4], [0.5, 0.525]], atol=1e-4)
+    np.testing.assert_allclose(between(there, here) @ between(here, there), np.eye(3), atol=1e-4)
+
+
+def test_a_view_is_laid_into_the_perspective_of_a_photo() -> None:
+    """Each pixel shows what lies where the homography puts it; colours are coordinates."""
+    edge = 400
+    y, x = np.mgrid[0:edge, 0:edge]
+    view = np.stack([x * 255 / edge, y * 255 / edge, np.full_like(x, 200)], axis=-1).round().astype(np.uint8)
+    for matrix in (similarity(0.5, 30.0, (0.6, 0.4)), tilted(0.5), -3.0 * tilted(0.5)):
+        picture = laid(view, matrix, 64)
+        spots = np.array([[10, 20], [32, 32], [50, 40]])
+        expected = apply(matrix, (spots[:, ::-1] + 0.5) / 64)
+        np.testing.assert_allclose(picture[spots[:, 0], spots[:, 1], :2], 255 * expected, atol=2.0)
+
+
+def test_what_a_photo_shows_beyond_the_view_and_the_horizon_is_black() -> None:
+    view = np.full((100, 100, 3), 200, np.uint8)
+    beyond = laid(view, similarity(1.0, 0.0, (1.0, 0.5)), 50)
+    assert (beyond[:, :24] == 200).all() and not beyond[:, 26:].any()
+    horizon = np.array([[0.3, 0, 0.2], [0, 0.3, 0.2], [0, 2.0, -0.5]])  # at a quarter of the photo's height
+    assert not laid(view, horizon, 48)[:12].any() and laid(view, horizon, 48)[30:].all()
+
+
+def test_from_straight_above_a_photo_is_a_part_of_the_view() -> None:
+    corners = apply(perspective(90.0, 60.0, 0.75, 2.0), np.array([[0.0, 0.0], [1.0, 0.0], [0.5, 0.5], [1.0, 1.0]]))
+    np.testing.assert_allclose(corners, [[0.25, 0.3125], [0.75, 0.3125], [0.5, 0.5], [0.75, 0.6875]], atol=1e-9)
+
+
+@pytest.mark.parametrize(("tilt", "fov", "shape"), [(45.0, 50.0, 1.0), (30.0, 40.0, 0.75), (70.0, 80.0, 9 / 16)])
+def test_a_tilted_photo_sees_the_ground_where_its_rays_meet_it(tilt: float, fov: float, shape: float) -> None:
+    """Rays by trigonometry: a camera 1 above the ground looks north; a point's depression gives its distance."""
+    down, half = np.radians(tilt), np.tan(np.radians(fov / 2))
+    slant = 1 / np.sin(down)  # to the middle
+    width, middle = 2 * half * slant, 1 / np.tan(down)
+    for v in (0.1, 0.5, 0.9):
+        lower = down + np.arctan((2 * v - 1) * half * shape)  # depression of the middle of that row
+        north = 1 / np.tan(lower)
+        away = 1 / np.sin(lower) * np.cos(lower - down)  # along the optical axis
+        for u in (0.0, 0.3, 1.0):
+            east = (2 * u - 1) * half * away
+            expected = [0.5 + east / (3 * width), 0.5 - (north - middle) / (3 * width)]
+            seen = apply(perspective(tilt, fov, shape, 3.0), np.array([[u, v]]))[0]
+            np.testing.assert_allclose(seen, expected, atol=1e-9)

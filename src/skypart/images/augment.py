@@ -21,9 +21,11 @@ class Augmentation:
     grey, blur: probabilities. rotation: degrees drawn from +- the value, corners filled by reflection.
     dusk, haze, coarse, jpeg: probabilities of a dim coloured light with noise, of a bright veil that thickens towards
     one side, of lost resolution, and of strong compression; what lies between photos of other cameras and hours.
-    cast: deviation of the logarithm of each channel's gain. photo, night, sharp: probabilities that a drone's picture
-    is framed as by a camera in flight (`images/photograph.py`) instead of cropped, that it was taken under lamps, and
-    that its edges were sharpened, as cameras do.
+    cast: deviation of the logarithm of each channel's gain. tone: deviation of the logarithm of the exponent that
+    brightness is raised to, as development and other sensors bend it.
+    photo, night, sharp: probabilities that a drone's picture is framed as by a camera in flight
+    (`images/photograph.py`) instead of cropped, that it was taken under lamps, and that its edges were sharpened, as
+    cameras do.
     mirror: probability that a place is mirrored, all its images alike, which makes another place of it. quarter_turns:
     satellite tiles are turned by a random multiple of 90 degrees; for data whose drone images head anywhere.
     """
@@ -42,6 +44,7 @@ class Augmentation:
     coarse: float = 0.0
     jpeg: float = 0.0
     cast: float = 0.0
+    tone: float = 0.0
     photo: float = 0.0
     night: float = 0.0
     sharp: float = 0.0
@@ -107,6 +110,8 @@ class Augmentation:
         bright, contrast, saturate, turn = rng.uniform(-1, 1, 4)
         grey_draw, blur_draw, sigma = rng.uniform(0, 1, 3)
         pixels = image.astype(np.float32)
+        if self.tone:
+            pixels = _bent(pixels, rng.normal(0.0, self.tone))
         pixels *= 1 + self.brightness * bright
         mean = pixels.mean(dtype=np.float64)
         pixels = (pixels - np.float32(mean)) * (1 + self.contrast * contrast) + np.float32(mean)
@@ -145,6 +150,12 @@ class Augmentation:
             coded = cv2.imencode(".jpg", image[:, :, ::-1], [cv2.IMWRITE_JPEG_QUALITY, quality])[1]
             image = np.ascontiguousarray(np.asarray(cv2.imdecode(coded, cv2.IMREAD_COLOR), dtype=np.uint8)[:, :, ::-1])
         return image
+
+
+def _bent(pixels: NDArray[np.float32], curve: float) -> NDArray[np.float32]:
+    """Grey levels (h, w, 3) raised to the power exp(curve), black and white left as they are."""
+    bent: NDArray[np.float32] = np.float32(255) * np.power(pixels / np.float32(255), np.float32(np.exp(curve)))
+    return bent
 
 
 def _sharpened(image: RgbImage, rng: np.random.Generator) -> RgbImage:

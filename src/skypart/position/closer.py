@@ -1,31 +1,46 @@
 """A closer look at the places the vote found: the map is cut out there and matched with the photo patch by patch."""
 
-import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
+from skypart.images.decode import RgbImage
 from skypart.maps.footprint import Footprint
 from skypart.maps.index import MapIndex
 from skypart.maps.store import Hit
 from skypart.position.fix import Hints, Peak
 from skypart.position.geodesy import distance_m
-from skypart.position.refine import Refinement, TokenReader, Tokens, refine
+from skypart.position.refine import Homography, Refinement, TokenReader, Tokens, between, fit, laid, perspective, refine
+
+LAID_WIDTHS = 3.0
+"""Edge of the ground that is laid into a photo's perspective, in widths of the ground across the photo's middle."""
+LAID_PIXELS = 2
+"""Edge of its picture, in edges of the model's."""
+
+STEEP = 70.0
+"""Tilt, in degrees below the horizon, from which a photo is compared with the map as seen from straight above."""
+LOWEST = 20.0
+"""A photo taken at less is looked at as from here: of most of it the map shows nothing."""
+FOV = 55.0
+"""Degrees across a photo whose lens is not known."""
 
 
 @dataclass(frozen=True)
 class LocateOptions:
     """views: how many the vote counts. refine_views: places that are looked at closely. turns: directions tried for a
     photo of unknown heading; 0: no refinement. min_inliers: matches below which a refinement is not believed. enough:
-    share of the photo's patches that, agreeing on one place, end the search; by chance less than half as many do.
+    share of the photo's patches that, agreeing on one place, end the search; few wrong places have half as many.
+    laid: how often the map is laid into the photo's perspective and matched once more, while that agrees better.
     """
 
     views: int = 48
     refine_views: int = 4
     turns: int = 8
     min_inliers: int = 8
-    enough: float = 0.12
+    enough: float = 0.2
+    laid: int = 2
+    tilts: tuple[float, ...] = (90.0, 45.0)
 
 
 class CloserLook:
@@ -40,20 +55,46 @@ class CloserLook:
             turns = [hints.heading_deg]
         else:
             turns = [360.0 * turn / self.options.turns for turn in range(self.options.turns)]
-        best, wide = None, 0.0
-        for place in self._places(hits, peaks):
-            found = self._match(photo, [_turned(place, turn) for turn in turns])
-            if found is not None and (best is None or _worth(found) > _worth(best)):
-                best, wide = found, place.metres
-            if best is not None and best.inliers >= self.options.enough * len(photo.patches):
+        enough = max(self.options.enough * len(photo.patches), self.options.min_inliers)
+        places = self._places(hits, peaks)
+        best: Refinement | None = None
+        for tilt in self._tilts(hints):
+            for place in places:
+                found = self._match(photo, [_turned(place, turn) for turn in turns], tilt, hints)
+                if found is not None:
+                    found = self._laid(photo, found)
+                    best = found if best is None else max(best, found, key=_worth)
+                if best is not None and best.inliers >= enough:
+                    return best
+        return best if best is not None and best.inliers >= self.options.min_inliers else None
+
+    def _tilts(self, hints: Hints) -> Sequence[float]:
+        """From where the map is looked at: as the photo was taken, if that is known, then as most are."""
+        if hints.tilt_deg is None or hints.tilt_deg >= STEEP:
+            return self.options.tilts if hints.tilt_deg is None else [90.0]
+        return [max(hints.tilt_deg, LOWEST), 90.0]
+
+    def _laid(self, photo: Tokens, found: Refinement) -> Refinement:
+        """A refinement made better: the map is laid as it lies in the photo and matched again. In the photo's own
+        perspective many more patches of the right place agree, and hardly more of a wrong one."""
+        size = self.tokens_of.embedder.size
+        for _ in range(self.options.laid):
+            ground = Footprint(
+                latitude=found.latitude,
+                longitude=found.longitude,
+                metres=LAID_WIDTHS * found.ground_m,
+                rotation=found.heading_deg,
+            )
+            view = self.index.view(ground, LAID_PIXELS * size)
+            if view is None:
                 break
-        if best is None or best.inliers < self.options.min_inliers:
-            return None
-        # Once more from straight above the answer, at its own width and heading: more patches agree.
-        metres = float(np.clip(1.3 * best.ground_m, 0.5 * wide, 2 * wide))
-        centred = Footprint(latitude=best.latitude, longitude=best.longitude, metres=metres, rotation=best.heading_deg)
-        again = self._match(photo, [centred])
-        return again if again is not None and _worth(again) > _worth(best) else best
+            onto = between(found.footprint, ground) @ found.fit.matrix
+            fitted = fit(photo, self.tokens_of([laid(view, onto, size)])[0])
+            again = None if fitted is None else refine(replace(fitted, matrix=onto @ fitted.matrix), ground)
+            if again is None or _worth(again) <= _worth(found):
+                break
+            found = again
+        return found
 
     def _places(self, hits: Sequence[Hit], peaks: Sequence[Peak]) -> list[Footprint]:
         """A footprint at each of the best peaks, as wide as the best view near it."""
@@ -70,15 +111,26 @@ class CloserLook:
             places.append(Footprint(latitude=peak.latitude, longitude=peak.longitude, metres=1.2 * metres))
         return places
 
-    def _match(self, photo: Tokens, footprints: Sequence[Footprint]) -> Refinement | None:
-        """The best refinement over footprints; all are matched patch by patch."""
-        pairs = [(each, self.index.view(each, self.tokens_of.embedder.size)) for each in footprints]
-        seen = [(each, picture) for each, picture in pairs if picture is not None]
+    def _match(self, photo: Tokens, footprints: Sequence[Footprint], tilt: float, hints: Hints) -> Refinement | None:
+        """The best refinement over footprints, looked at from `tilt` degrees; all are matched patch by patch."""
+        size = self.tokens_of.embedder.size
+        seen: list[tuple[Footprint, Homography, RgbImage]] = []
+        for each in footprints:
+            if tilt >= STEEP:
+                picture = self.index.view(each, size)
+                onto = np.eye(3)
+            else:
+                each = replace(each, metres=LAID_WIDTHS / 1.2 * each.metres)
+                onto = perspective(tilt, hints.fov_deg or FOV, photo.shape, LAID_WIDTHS)
+                view = self.index.view(each, LAID_PIXELS * size)
+                picture = None if view is None else laid(view, onto, size)
+            if picture is not None:
+                seen.append((each, onto, picture))
         if not seen:
             return None
-        views = self.tokens_of([picture for _, picture in seen])
-        share = 1 / math.sqrt(len(photo.patches))
-        found = [refine(photo, view, each, share) for view, (each, _) in zip(views, seen, strict=True)]
+        views = self.tokens_of([picture for _, _, picture in seen])
+        fits = [(fit(photo, view), onto, each) for view, (each, onto, _) in zip(views, seen, strict=True)]
+        found = [refine(replace(got, matrix=onto @ got.matrix), each) for got, onto, each in fits if got is not None]
         return max((each for each in found if each is not None), key=_worth, default=None)
 
 

@@ -24,7 +24,7 @@ FEATURES = ("similarity", "agreement", "inliers", "inlier_share", "alignment")
 Floats = NDArray[np.float64]
 
 
-MATCHING = 2
+MATCHING = 3
 """Raised when photos are matched in another way: a calibration of evidence gathered before does not fit any more."""
 
 

@@ -1,7 +1,7 @@
 """A position inside a view: match the patch tokens of photo and map, and find the homography between them."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import cv2
@@ -14,6 +14,7 @@ from skypart.maps.local_frame import LocalFrame
 from skypart.model.embedder import Embedder, PatchTokens
 
 Points = NDArray[np.float64]
+Homography = NDArray[np.float64]
 PIXELS = 100.0
 """Edge of a picture for OpenCV, whose robust estimators have tolerances of their own in pixels: with an edge of 1 they
 miss most homographies."""
@@ -21,10 +22,12 @@ miss most homographies."""
 
 @dataclass(frozen=True)
 class Tokens:
-    """Patch tokens of one picture, unit rows (n, c), and their centres (n, 2) as (x, y) in [0, 1]."""
+    """Patch tokens of one picture, unit rows (n, c), and their centres (n, 2) as (x, y) in [0, 1].
+    shape: height over width of the picture, before it was made square."""
 
     patches: NDArray[np.float32]
     centres: Points
+    shape: float = 1.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,6 +45,8 @@ class Refinement:
     inliers: int
     share: float
     alignment: float
+    fit: "Fit"
+    footprint: Footprint
 
 
 class TokenReader:
@@ -61,7 +66,7 @@ class TokenReader:
     def photo(self, picture: RgbImage) -> tuple[NDArray[np.float32], Tokens]:
         """The embedding (dim,) of one picture, and its tokens."""
         embedding, patches, grid = self.embedder.tokens(self._inputs([picture]))
-        return embedding[0], self._placed(patches, grid)[0]
+        return embedding[0], replace(self._placed(patches, grid)[0], shape=picture.shape[0] / picture.shape[1])
 
     def _inputs(self, pictures: Sequence[RgbImage]) -> NDArray[np.float32]:
         """(b, 3, size, size) of pictures."""
@@ -144,15 +149,33 @@ def aligned(photo: Tokens, view: Tokens, similar: NDArray[np.float32], matrix: N
     return gain * float(np.sqrt(len(inside) / len(photo.centres)))
 
 
-def refine(photo: Tokens, view: Tokens, footprint: Footprint, patch_share: float) -> Refinement | None:
-    """The middle of the photo on the ground, if its patches fit the view's; patch_share: of a patch in the picture."""
+@dataclass(frozen=True)
+class Fit:
+    """How a photo lies on a picture of the map. matrix: homography between their unit squares. inliers, share,
+    alignment: as in `Refinement`."""
+
+    matrix: NDArray[np.float64]
+    inliers: int
+    share: float
+    alignment: float
+
+
+def fit(photo: Tokens, view: Tokens) -> Fit | None:
+    """The homography that most matching patches of a photo and a view agree on, if there is one."""
     similar = photo.patches @ view.patches.T
     here, there = match(photo, view, similar)
-    found = homography(here, there, patch_share)
-    if found is None or not plausible(found[0]):
+    found = homography(here, there, 1 / np.sqrt(len(photo.patches)))
+    if found is None:
         return None
     matrix, inliers = found
-    middle, above, left, right = apply(matrix, np.array([[0.5, 0.5], [0.5, 0.4], [0.4, 0.5], [0.6, 0.5]]))
+    return Fit(matrix, inliers, inliers / max(len(here), 1), aligned(photo, view, similar, matrix))
+
+
+def refine(fitted: Fit, footprint: Footprint) -> Refinement | None:
+    """The middle of the photo on the ground, of a photo that fits a view of a footprint as a camera can."""
+    if not plausible(fitted.matrix):
+        return None
+    middle, above, left, right = apply(fitted.matrix, np.array([[0.5, 0.5], [0.5, 0.4], [0.4, 0.5], [0.6, 0.5]]))
     frame = LocalFrame(latitude=footprint.latitude, longitude=footprint.longitude)
     turn = np.radians(footprint.rotation)
     east = np.array([np.cos(turn), -np.sin(turn)])
@@ -165,7 +188,51 @@ def refine(photo: Tokens, view: Tokens, footprint: Footprint, patch_share: float
         longitude=float(place.longitude[0]),
         heading_deg=float(np.degrees(np.arctan2(forward[0], forward[1])) % 360),
         ground_m=float(np.linalg.norm(right - left) / 0.2 * footprint.metres),
-        inliers=inliers,
-        share=inliers / max(len(here), 1),
-        alignment=aligned(photo, view, similar, matrix),
+        inliers=fitted.inliers,
+        share=fitted.share,
+        alignment=fitted.alignment,
+        fit=fitted,
+        footprint=footprint,
     )
+
+
+def between(here: Footprint, there: Footprint) -> NDArray[np.float64]:
+    """The homography from the unit square of one footprint's picture to that of another, (3, 3)."""
+    frame = LocalFrame(latitude=there.latitude, longitude=there.longitude)
+    east, north = frame.to_metres(latitude=[here.latitude], longitude=[here.longitude])
+    from_here, from_there = _to_metres(here), _to_metres(there)
+    from_here[:2, 2] += east[0], north[0]
+    return np.asarray(np.linalg.inv(from_there) @ from_here)
+
+
+def _to_metres(footprint: Footprint) -> NDArray[np.float64]:
+    """From the unit square of a footprint's picture to metres east and north of its centre, (3, 3)."""
+    turn, edge = np.radians(footprint.rotation), footprint.metres
+    turned = edge * np.array([[np.cos(turn), -np.sin(turn)], [-np.sin(turn), -np.cos(turn)]])
+    matrix = np.eye(3)
+    matrix[:2, :2], matrix[:2, 2] = turned, -turned @ [0.5, 0.5]
+    return matrix
+
+
+def laid(view: RgbImage, matrix: NDArray[np.float64], size: int) -> RgbImage:
+    """A view (h, w, 3) as a photo shows it that a homography (unit squares) lays on it, (size, size, 3); black where
+    it does not reach, and above the horizon."""
+    edge = len(view)
+    rows, columns = np.meshgrid((np.arange(size) + 0.5) / size, (np.arange(size) + 0.5) / size, indexing="ij")
+    seen = np.stack([columns, rows, np.ones_like(rows)], axis=-1) @ matrix.T
+    depth = seen[..., 2:] / (matrix[2] @ [0.5, 0.5, 1.0])  # 1 in the middle, none at the horizon
+    points = np.where(depth > 1e-3, seen[..., :2] / np.where(depth > 1e-3, seen[..., 2:], 1.0), -9.0) * edge - 0.5
+    points = np.clip(points, -4.0 * edge, 5.0 * edge).astype(np.float32)
+    picture: RgbImage = cv2.remap(view, points, None, cv2.INTER_LINEAR, borderMode=cv2.BORDER_CONSTANT)
+    return picture
+
+
+def perspective(tilt: float, fov: float, shape: float, widths: float) -> Homography:
+    """From the unit square of a photo, taken `tilt` degrees below the horizon, `fov` degrees across, `shape` as high as
+    wide, to that of a view around its middle, up where the photo looks, `widths` times as wide as the ground across
+    the photo's middle."""
+    sine, cosine = np.sin(np.radians(tilt)), np.cos(np.radians(tilt))
+    height = shape * np.tan(np.radians(fov / 2))
+    depth = np.array([0.0, 2 * height * cosine, sine - height * cosine])
+    right, down = sine / (2 * widths) * np.array([2.0, 0.0, -1.0]), shape / (2 * widths) * np.array([0.0, 2.0, -1.0])
+    return np.stack([0.5 * depth + right, 0.5 * depth + down, depth])

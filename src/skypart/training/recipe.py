@@ -166,6 +166,7 @@ _RANGES = {
     "augment.coarse": (0, 1),
     "augment.jpeg": (0, 1),
     "augment.cast": (0, 10),
+    "augment.tone": (0, 3),
     "augment.photo": (0, 1),
     "augment.night": (0, 1),
     "augment.sharp": (0, 1),
