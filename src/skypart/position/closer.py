@@ -29,18 +29,18 @@ FOV = 55.0
 @dataclass(frozen=True)
 class LocateOptions:
     """views: how many the vote counts. refine_views: places that are looked at closely. turns: directions tried for a
-    photo of unknown heading; 0: no refinement. min_inliers: matches below which a refinement is not believed. enough:
-    share of the photo's patches that, agreeing on one place, end the search; few wrong places have half as many.
-    laid: how often the map is laid into the photo's perspective and matched once more, while that agrees better.
+    photo of unknown heading; 0: no refinement. least, enough: shares of the photo's patches that must agree on a place
+    for it to be believed, and that end the search; of a wrong place hardly ever as many as `least` do, and what the
+    vote says is then more often right. laid: how often the map is laid into the photo's perspective and matched once
+    more, while that agrees better.
     """
 
     views: int = 48
     refine_views: int = 4
     turns: int = 8
-    min_inliers: int = 8
+    least: float = 0.11
     enough: float = 0.2
     laid: int = 2
-    tilts: tuple[float, ...] = (90.0, 45.0)
 
 
 class CloserLook:
@@ -55,24 +55,18 @@ class CloserLook:
             turns = [hints.heading_deg]
         else:
             turns = [360.0 * turn / self.options.turns for turn in range(self.options.turns)]
-        enough = max(self.options.enough * len(photo.patches), self.options.min_inliers)
+        least, enough = (share * len(photo.patches) for share in (self.options.least, self.options.enough))
         places = self._places(hits, peaks)
         best: Refinement | None = None
-        for tilt in self._tilts(hints):
+        for tilt in _tilts(hints):
             for place in places:
                 found = self._match(photo, [_turned(place, turn) for turn in turns], tilt, hints)
                 if found is not None:
                     found = self._laid(photo, found)
                     best = found if best is None else max(best, found, key=_worth)
-                if best is not None and best.inliers >= enough:
+                if best is not None and best.inliers >= max(least, enough):
                     return best
-        return best if best is not None and best.inliers >= self.options.min_inliers else None
-
-    def _tilts(self, hints: Hints) -> Sequence[float]:
-        """From where the map is looked at: as the photo was taken, if that is known, then as most are."""
-        if hints.tilt_deg is None or hints.tilt_deg >= STEEP:
-            return self.options.tilts if hints.tilt_deg is None else [90.0]
-        return [max(hints.tilt_deg, LOWEST), 90.0]
+        return best if best is not None and best.inliers >= least else None
 
     def _laid(self, photo: Tokens, found: Refinement) -> Refinement:
         """A refinement made better: the map is laid as it lies in the photo and matched again. In the photo's own
@@ -132,6 +126,13 @@ class CloserLook:
         fits = [(fit(photo, view), onto, each) for view, (each, onto, _) in zip(views, seen, strict=True)]
         found = [refine(replace(got, matrix=onto @ got.matrix), each) for got, onto, each in fits if got is not None]
         return max((each for each in found if each is not None), key=_worth, default=None)
+
+
+def _tilts(hints: Hints) -> list[float]:
+    """From where the map is looked at: as the photo was taken, if that is known, then from straight above."""
+    if hints.tilt_deg is None or hints.tilt_deg >= STEEP:
+        return [90.0]
+    return [max(hints.tilt_deg, LOWEST), 90.0]
 
 
 def _turned(footprint: Footprint, degrees: float) -> Footprint:
