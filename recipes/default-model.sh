@@ -42,8 +42,8 @@ new_pictures() { # SEED SUFFIX VIEWS-IN-CITIES VIEWS-AT-SITES EDGE [raised: heig
 READOUT="${READOUT:-full}"
 name=default runs="$OUT"
 [ "$READOUT" = full ] || name="$READOUT" runs="$OUT/$READOUT"
-mean="$runs/mean.safetensors" mean_field="$runs/mean-field.safetensors" mean_oblique="$runs/mean-oblique.safetensors"
-all="first fine last alike cities clear sharp keen field oblique colour"
+mean="$runs/mean.safetensors" mean_field="$runs/mean-field.safetensors"
+all="first fine last alike cities clear sharp keen field oblique"
 STAGES="${STAGES:-$all}"
 before= now=
 for stage in $all; do
@@ -69,10 +69,6 @@ for stage in $all; do
         "$PYTHON" -m skypart.model.mean "$mean" "$before" --share 0.5 -o "$mean_field"
         before="$mean_field"
         ;;
-    colour) # the same pictures again, from the mean of the stage before and what that started from
-        "$PYTHON" -m skypart.model.mean "$mean_field" "$before" --share 0.5 -o "$mean_oblique"
-        before="$mean_oblique"
-        ;;
     esac
     recipe="recipes/default-model-$stage.toml"
     [ "$stage" != first ] || recipe=recipes/default-model.toml
@@ -83,6 +79,6 @@ for stage in $all; do
     fi
     OMP_NUM_THREADS=1 "$TORCHRUN" --nproc-per-node 2 -m skypart.cli train "$recipe" "$@"
 done
-case " $STAGES " in *" colour "*) ;; *) exit 0 ;; esac
+case " $STAGES " in *" oblique "*) ;; *) exit 0 ;; esac
 # What ships is drawn towards the mean that the last stage started from.
-"$PYTHON" -m skypart.model.mean "$mean_oblique" "$now" --share 0.5 -o "$OUT/$name.safetensors" --about recipes/default-model.json
+"$PYTHON" -m skypart.model.mean "$mean_field" "$now" --share 0.5 -o "$OUT/$name.safetensors" --about recipes/default-model.json

@@ -62,7 +62,6 @@ def test_each_stage_starts_from_the_one_before_on_pictures_that_were_made(readou
     assert means == [
         ["--share", "0.3", "-o", f"{folder}/mean.safetensors"],
         ["--share", "0.5", "-o", f"{folder}/mean-field.safetensors"],
-        ["--share", "0.5", "-o", f"{folder}/mean-oblique.safetensors"],
         ["--share", "0.5", "-o", f"runs/default-model/{name}.safetensors", "--about", "recipes/default-model.json"],
     ]
 
@@ -77,13 +76,12 @@ def test_some_stages_alone_draw_no_more_than_they_need_and_make_no_mean(tmp_path
 
 
 def test_later_stages_alone_start_from_those_of_the_same_readout(tmp_path: Path) -> None:
-    commands = commands_of(tmp_path, READOUT="cls", STAGES="last keen field oblique colour")
+    commands = commands_of(tmp_path, READOUT="cls", STAGES="last keen field oblique")
     trainings = [words[words.index("train") + 1 :] for words in commands if "train" in words]
     starts = [load_recipe(tmp_path / file, overrides).backbone.start for file, *overrides in trainings]
     folder = "runs/default-model/cls"
-    names = ("fine/model", "sharp/model", "mean", "mean-field", "mean-oblique")
-    assert starts == [f"{folder}/{name}.safetensors" for name in names]
-    assert sum("skypart.model.mean" in words for words in commands) == 4
+    assert starts == [f"{folder}/{name}.safetensors" for name in ("fine/model", "sharp/model", "mean", "mean-field")]
+    assert sum("skypart.model.mean" in words for words in commands) == 3
 
 
 def test_without_the_developers_data_and_backbone_both_are_fetched(tmp_path: Path) -> None:

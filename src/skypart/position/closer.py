@@ -13,6 +13,8 @@ from skypart.position.fix import Hints, Peak
 from skypart.position.geodesy import distance_m
 from skypart.position.refine import Homography, Refinement, TokenReader, Tokens, between, fit, laid, perspective, refine
 
+WIDER = 1.2
+"""How much wider than the view that resembles a photo the ground is that it is matched with."""
 LAID_WIDTHS = 3.0
 """Edge of the ground that is laid into a photo's perspective, in widths of the ground across the photo's middle."""
 LAID_PIXELS = 2
@@ -102,7 +104,7 @@ class CloserLook:
             )
             near = [hit for hit, metres in zip(hits, off, strict=True) if metres < hit.footprint.metres]
             metres = (near or hits)[0].footprint.metres
-            places.append(Footprint(latitude=peak.latitude, longitude=peak.longitude, metres=1.2 * metres))
+            places.append(Footprint(latitude=peak.latitude, longitude=peak.longitude, metres=WIDER * metres))
         return places
 
     def _match(self, photo: Tokens, footprints: Sequence[Footprint], tilt: float, hints: Hints) -> Refinement | None:
@@ -114,7 +116,7 @@ class CloserLook:
                 picture = self.index.view(each, size)
                 onto = np.eye(3)
             else:
-                each = replace(each, metres=LAID_WIDTHS / 1.2 * each.metres)
+                each = replace(each, metres=LAID_WIDTHS / WIDER * each.metres)
                 onto = perspective(tilt, hints.fov_deg or FOV, photo.shape, LAID_WIDTHS)
                 view = self.index.view(each, LAID_PIXELS * size)
                 picture = None if view is None else laid(view, onto, size)
