@@ -29,7 +29,7 @@ from skypart.maps.build import build_index
 from skypart.maps.cut import ViewOptions
 from skypart.maps.index import MapIndex
 from skypart.model.embedder import load
-from skypart.position.calibrate import Outcome, cross_validate, draw, fit_outcomes, quality
+from skypart.position.calibrate import Outcome, cross_validate, draw, fit_outcomes, outcome_of, quality
 from skypart.position.confidence import MATCHING, RIGHT_M
 from skypart.position.fix import Fix
 from skypart.position.labelled import LabelledPhoto
@@ -119,8 +119,7 @@ def locate_all(locator: Locator, photos: Sequence[LabelledPhoto], kept: Path) ->
             write_text(kept, json.dumps(known))
         evidence = known[name]
         if evidence:
-            guess = {axis: evidence[axis] for axis in ("latitude", "longitude")}
-            outcomes.append(Outcome(Fix(photo=str(photo.path), evidence=evidence), photo.error_m(**guess)))
+            outcomes.append(outcome_of(photo, Fix(photo=str(photo.path), evidence=evidence)))
     return outcomes
 
 
@@ -132,10 +131,10 @@ def by_map(outcomes: Sequence[Outcome], over: Sequence[str], radius: NDArray[np.
         errors, fixed = np.array([o.error_m for o in outcomes])[here], np.isfinite(radius[here])
         outside = bool(np.isinf(errors).all())
         right = errors <= RIGHT_M
-        wrong = f"{100 * float(np.mean(~right[fixed])):.0f}" if fixed.any() else ""
         guess = "" if outside else f"{100 * float(right.mean()):.0f}"
+        wrong = "" if outside or not fixed.any() else f"{100 * float(np.mean(~right[fixed])):.0f}"
         title = f"{name}, {int(here.sum())}" + (", outside" if outside else "")
-        rows.append(f"| {title} | {guess} | {100 * float(fixed.mean()):.0f} | {'' if outside else wrong} |")
+        rows.append(f"| {title} | {guess} | {100 * float(fixed.mean()):.0f} | {wrong} |")
     return rows
 
 
@@ -164,7 +163,7 @@ def main() -> None:
     )
     kept = arguments.work / f"evidence-{embedder.digest[:12]}-{MATCHING}.json"
     outcomes = locate_all(Locator(MapIndex(index), embedder), photos, kept)
-    source = f"{len(outcomes)} rendered photos, benchmarks/calibration.py"
+    source = f"{len(outcomes)} photos, benchmarks/calibration.py"
     calibration = replace(fit_outcomes(outcomes, source, MOST_WRONG), floor_m=GEOREFERENCE_M, model=embedder.digest)
     over = [Path(outcome.fix.photo).parent.name for outcome in outcomes]
     confidence, radius = cross_validate(outcomes, most_wrong=MOST_WRONG, groups=over)

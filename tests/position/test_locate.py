@@ -16,7 +16,7 @@ from skypart.maps.cut import ViewOptions
 from skypart.maps.footprint import Footprint
 from skypart.maps.index import MapIndex
 from skypart.position.camera import drone_place, ground_width
-from skypart.position.closer import LocateOptions, _tilts
+from skypart.position.closer import LocateOptions, _look, _tilts
 from skypart.position.confidence import Calibration, default_calibration
 from skypart.position.fix import Fix, Hints, Prior
 from skypart.position.geodesy import distance_m
@@ -304,9 +304,9 @@ def test_seen_as_it_was_taken_more_of_a_photo_agrees_at_the_first_look(index: Ma
     latitude, longitude = middle.place
     tokens = locator.tokens_of.photo(photo)[1]
     place = Footprint(latitude=latitude, longitude=longitude, metres=1.2 * 91.0)
-    found = {tilt: locator.closer._match(tokens, [place], tilt, Hints(fov_deg=55.0)) for tilt in (90.0, 60.0)}
+    found = {tilt: locator.closer._match(tokens, [_look(place, tilt, tokens.shape, 55.0)]) for tilt in (90.0, 60.0)}
     above, tilted = found[90.0], found[60.0]
-    assert above is not None and tilted is not None and tilted.inliers > 2 * above.inliers
+    assert above is not None and tilted is not None and tilted.fit.inliers > 2 * above.fit.inliers
     assert math.cos(math.radians(tilted.heading_deg)) > 0.999
     assert tilted.ground_m == pytest.approx(91.0, rel=0.03)
     off = distance_m(

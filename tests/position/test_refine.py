@@ -179,7 +179,7 @@ def test_place_heading_and_width_are_those_of_the_photo(
     assert (found.heading_deg - (rotation + turn) + 180) % 360 - 180 == pytest.approx(0.0, abs=0.2)
     assert 0 <= found.heading_deg < 360
     assert found.ground_m == pytest.approx(200.0 * scale, rel=0.005)
-    assert found.inliers == GRID * GRID and found.share == 1.0
+    assert found.fit.inliers == GRID * GRID and found.fit.share == 1.0
 
 
 def test_a_mirrored_photo_and_one_without_matches_are_not_refined() -> None:
@@ -188,7 +188,7 @@ def test_a_mirrored_photo_and_one_without_matches_are_not_refined() -> None:
     assert refined(tokens(CENTRES), tokens(mirrored), footprint) is None
     dice: Any = np.random.default_rng(8)
     shuffled = refined(tokens(CENTRES), tokens(dice.permutation(CENTRES)), footprint)
-    assert shuffled is None or shuffled.inliers < 40
+    assert shuffled is None or shuffled.fit.inliers < 40
 
 
 def test_alignment_is_high_only_where_like_lies_on_like() -> None:

@@ -89,11 +89,11 @@ def locate_labelled(locator: Locator, photos: Sequence[LabelledPhoto], outside: 
                 continue
             if not fix.evidence:
                 continue
-            outcomes.append(_outcome(photo, fix))
+            outcomes.append(outcome_of(photo, fix))
     return outcomes
 
 
-def _outcome(photo: LabelledPhoto, fix: Fix) -> Outcome:
+def outcome_of(photo: LabelledPhoto, fix: Fix) -> Outcome:
     """How far the best guess for a photo lies from the truth, and which way."""
     guess = {name: fix.evidence[name] for name in ("latitude", "longitude")}
     error = photo.error_m(**guess)

@@ -3,8 +3,6 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-import numpy as np
-
 from skypart.images.decode import RgbImage
 from skypart.maps.footprint import Footprint
 from skypart.maps.index import MapIndex
@@ -45,6 +43,15 @@ class LocateOptions:
     laid: int = 2
 
 
+@dataclass(frozen=True)
+class Look:
+    """A square of ground as it is matched with a photo. onto: the homography from the unit square of the picture shown
+    to that of the ground's, None: the ground is shown as it is."""
+
+    ground: Footprint
+    onto: Homography | None = None
+
+
 class CloserLook:
     """Refines positions in one index."""
 
@@ -62,18 +69,18 @@ class CloserLook:
         best: Refinement | None = None
         for tilt in _tilts(hints):
             for place in places:
-                found = self._match(photo, [_turned(place, turn) for turn in turns], tilt, hints)
+                turned = [replace(place, rotation=turn % 360) for turn in turns]
+                found = self._match(photo, [_look(each, tilt, photo.shape, hints.fov_deg) for each in turned])
                 if found is not None:
                     found = self._laid(photo, found)
                     best = found if best is None else max(best, found, key=_worth)
-                if best is not None and best.inliers >= max(least, enough):
+                if best is not None and best.fit.inliers >= max(least, enough):
                     return best
-        return best if best is not None and best.inliers >= least else None
+        return best if best is not None and best.fit.inliers >= least else None
 
     def _laid(self, photo: Tokens, found: Refinement) -> Refinement:
         """A refinement made better: the map is laid as it lies in the photo and matched again. In the photo's own
         perspective many more patches of the right place agree, and hardly more of a wrong one."""
-        size = self.tokens_of.embedder.size
         for _ in range(self.options.laid):
             ground = Footprint(
                 latitude=found.latitude,
@@ -81,12 +88,7 @@ class CloserLook:
                 metres=LAID_WIDTHS * found.ground_m,
                 rotation=found.heading_deg,
             )
-            view = self.index.view(ground, LAID_PIXELS * size)
-            if view is None:
-                break
-            onto = between(found.footprint, ground) @ found.fit.matrix
-            fitted = fit(photo, self.tokens_of([laid(view, onto, size)])[0])
-            again = None if fitted is None else refine(replace(fitted, matrix=onto @ fitted.matrix), ground)
+            again = self._match(photo, [Look(ground, between(found.footprint, ground) @ found.fit.matrix)])
             if again is None or _worth(again) <= _worth(found):
                 break
             found = again
@@ -107,27 +109,35 @@ class CloserLook:
             places.append(Footprint(latitude=peak.latitude, longitude=peak.longitude, metres=WIDER * metres))
         return places
 
-    def _match(self, photo: Tokens, footprints: Sequence[Footprint], tilt: float, hints: Hints) -> Refinement | None:
-        """The best refinement over footprints, looked at from `tilt` degrees; all are matched patch by patch."""
-        size = self.tokens_of.embedder.size
-        seen: list[tuple[Footprint, Homography, RgbImage]] = []
-        for each in footprints:
-            if tilt >= STEEP:
-                picture = self.index.view(each, size)
-                onto = np.eye(3)
-            else:
-                each = replace(each, metres=LAID_WIDTHS / WIDER * each.metres)
-                onto = perspective(tilt, hints.fov_deg or FOV, photo.shape, LAID_WIDTHS)
-                view = self.index.view(each, LAID_PIXELS * size)
-                picture = None if view is None else laid(view, onto, size)
-            if picture is not None:
-                seen.append((each, onto, picture))
+    def _match(self, photo: Tokens, looks: Sequence[Look]) -> Refinement | None:
+        """The best refinement over looks at the map; all are matched patch by patch."""
+        seen = [(look, picture) for look in looks if (picture := self._picture(look)) is not None]
         if not seen:
             return None
-        views = self.tokens_of([picture for _, _, picture in seen])
-        fits = [(fit(photo, view), onto, each) for view, (each, onto, _) in zip(views, seen, strict=True)]
-        found = [refine(replace(got, matrix=onto @ got.matrix), each) for got, onto, each in fits if got is not None]
+        found = []
+        views = self.tokens_of([picture for _, picture in seen])
+        for (look, _), view in zip(seen, views, strict=True):
+            fitted = fit(photo, view)
+            if fitted is not None and look.onto is not None:
+                fitted = replace(fitted, matrix=look.onto @ fitted.matrix)
+            found.append(None if fitted is None else refine(fitted, look.ground))
         return max((each for each in found if each is not None), key=_worth, default=None)
+
+    def _picture(self, look: Look) -> RgbImage | None:
+        """What a look shows, (size, size, 3); None where the maps are missing."""
+        size = self.tokens_of.embedder.size
+        if look.onto is None:
+            return self.index.view(look.ground, size)
+        view = self.index.view(look.ground, LAID_PIXELS * size)
+        return None if view is None else laid(view, look.onto, size)
+
+
+def _look(place: Footprint, tilt: float, shape: float, fov: float | None) -> Look:
+    """A place as a photo of a `shape` (height over width) shows it from `tilt` degrees below the horizon."""
+    if tilt >= STEEP:
+        return Look(place)
+    ground = replace(place, metres=LAID_WIDTHS / WIDER * place.metres)
+    return Look(ground, perspective(tilt, fov or FOV, shape, LAID_WIDTHS))
 
 
 def _tilts(hints: Hints) -> list[float]:
@@ -137,12 +147,6 @@ def _tilts(hints: Hints) -> list[float]:
     return [max(hints.tilt_deg, LOWEST), 90.0]
 
 
-def _turned(footprint: Footprint, degrees: float) -> Footprint:
-    return Footprint(
-        latitude=footprint.latitude, longitude=footprint.longitude, metres=footprint.metres, rotation=degrees % 360
-    )
-
-
 def _worth(found: Refinement) -> tuple[int, float]:
     """By which refinements are compared: patches that agree, then how alike those on each other are."""
-    return found.inliers, found.alignment
+    return found.fit.inliers, found.fit.alignment

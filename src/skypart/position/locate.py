@@ -97,10 +97,10 @@ class Locator:
         evidence = {
             "similarity": hits[0].score,
             "agreement": peaks[0].weight,
-            "inliers": float(refined.inliers) if refined else 0.0,
-            "inlier_share": refined.share if refined else 0.0,
-            "alignment": refined.alignment if refined else 0.0,
-            "scale_m": 3.6 * refined.ground_m / refined.inliers if refined else peaks[0].spread_m,
+            "inliers": float(refined.fit.inliers) if refined else 0.0,
+            "inlier_share": refined.fit.share if refined else 0.0,
+            "alignment": refined.fit.alignment if refined else 0.0,
+            "scale_m": 3.6 * refined.ground_m / refined.fit.inliers if refined else peaks[0].spread_m,
         }
         confidence = self.calibration.confidence(evidence)
         latitude, longitude = (

@@ -30,22 +30,28 @@ class Tokens:
     shape: float = 1.0
 
 
+@dataclass(frozen=True)
+class Fit:
+    """How a photo lies on a picture of the map. matrix: homography between their unit squares. inliers: matches that
+    agree; share: of all matches. alignment: by how many deviations patches that come to lie on each other are more
+    alike than any two; see `aligned`."""
+
+    matrix: Homography
+    inliers: int
+    share: float
+    alignment: float
+
+
 @dataclass(frozen=True, kw_only=True)
 class Refinement:
-    """Where the middle of the photo lies. inliers: matches that agree; share: of all matches.
-    alignment: by how many deviations patches that come to lie on each other are more alike than any two; see `aligned`.
-
-    heading_deg: compass direction that is up in the photo. ground_m: metres of ground across the photo's middle.
-    """
+    """Where the middle of the photo lies. heading_deg: compass direction that is up in the photo. ground_m: metres of
+    ground across the photo's middle. fit: to the picture of footprint."""
 
     latitude: float
     longitude: float
     heading_deg: float
     ground_m: float
-    inliers: int
-    share: float
-    alignment: float
-    fit: "Fit"
+    fit: Fit
     footprint: Footprint
 
 
@@ -149,17 +155,6 @@ def aligned(photo: Tokens, view: Tokens, similar: NDArray[np.float32], matrix: N
     return gain * float(np.sqrt(len(inside) / len(photo.centres)))
 
 
-@dataclass(frozen=True)
-class Fit:
-    """How a photo lies on a picture of the map. matrix: homography between their unit squares. inliers, share,
-    alignment: as in `Refinement`."""
-
-    matrix: NDArray[np.float64]
-    inliers: int
-    share: float
-    alignment: float
-
-
 def fit(photo: Tokens, view: Tokens) -> Fit | None:
     """The homography that most matching patches of a photo and a view agree on, if there is one."""
     similar = photo.patches @ view.patches.T
@@ -175,28 +170,22 @@ def refine(fitted: Fit, footprint: Footprint) -> Refinement | None:
     """The middle of the photo on the ground, of a photo that fits a view of a footprint as a camera can."""
     if not plausible(fitted.matrix):
         return None
-    middle, above, left, right = apply(fitted.matrix, np.array([[0.5, 0.5], [0.5, 0.4], [0.4, 0.5], [0.6, 0.5]]))
+    seen = np.array([[0.5, 0.5], [0.5, 0.4], [0.4, 0.5], [0.6, 0.5]])
+    middle, above, left, right = apply(_to_metres(footprint) @ fitted.matrix, seen)
+    forward = above - middle
     frame = LocalFrame(latitude=footprint.latitude, longitude=footprint.longitude)
-    turn = np.radians(footprint.rotation)
-    east = np.array([np.cos(turn), -np.sin(turn)])
-    up = np.array([np.sin(turn), np.cos(turn)])
-    offset = footprint.metres * ((middle[0] - 0.5) * east + (0.5 - middle[1]) * up)
-    forward = (above[0] - middle[0]) * east + (middle[1] - above[1]) * up
-    place = frame.to_degrees(np.array([offset[0]]), np.array([offset[1]]))
+    place = frame.to_degrees(middle[0], middle[1])
     return Refinement(
-        latitude=float(place.latitude[0]),
-        longitude=float(place.longitude[0]),
+        latitude=float(place.latitude),
+        longitude=float(place.longitude),
         heading_deg=float(np.degrees(np.arctan2(forward[0], forward[1])) % 360),
-        ground_m=float(np.linalg.norm(right - left) / 0.2 * footprint.metres),
-        inliers=fitted.inliers,
-        share=fitted.share,
-        alignment=fitted.alignment,
+        ground_m=float(np.linalg.norm(right - left) / 0.2),
         fit=fitted,
         footprint=footprint,
     )
 
 
-def between(here: Footprint, there: Footprint) -> NDArray[np.float64]:
+def between(here: Footprint, there: Footprint) -> Homography:
     """The homography from the unit square of one footprint's picture to that of another, (3, 3)."""
     frame = LocalFrame(latitude=there.latitude, longitude=there.longitude)
     east, north = frame.to_metres(latitude=[here.latitude], longitude=[here.longitude])
@@ -205,7 +194,7 @@ def between(here: Footprint, there: Footprint) -> NDArray[np.float64]:
     return np.asarray(np.linalg.inv(from_there) @ from_here)
 
 
-def _to_metres(footprint: Footprint) -> NDArray[np.float64]:
+def _to_metres(footprint: Footprint) -> Homography:
     """From the unit square of a footprint's picture to metres east and north of its centre, (3, 3)."""
     turn, edge = np.radians(footprint.rotation), footprint.metres
     turned = edge * np.array([[np.cos(turn), -np.sin(turn)], [-np.sin(turn), -np.cos(turn)]])
@@ -214,14 +203,15 @@ def _to_metres(footprint: Footprint) -> NDArray[np.float64]:
     return matrix
 
 
-def laid(view: RgbImage, matrix: NDArray[np.float64], size: int) -> RgbImage:
+def laid(view: RgbImage, matrix: Homography, size: int) -> RgbImage:
     """A view (h, w, 3) as a photo shows it that a homography (unit squares) lays on it, (size, size, 3); black where
     it does not reach, and above the horizon."""
     edge = len(view)
     rows, columns = np.meshgrid((np.arange(size) + 0.5) / size, (np.arange(size) + 0.5) / size, indexing="ij")
     seen = np.stack([columns, rows, np.ones_like(rows)], axis=-1) @ matrix.T
     depth = seen[..., 2:] / (matrix[2] @ [0.5, 0.5, 1.0])  # 1 in the middle, none at the horizon
-    points = np.where(depth > 1e-3, seen[..., :2] / np.where(depth > 1e-3, seen[..., 2:], 1.0), -9.0) * edge - 0.5
+    ahead = depth > 1e-3
+    points = np.where(ahead, seen[..., :2] / np.where(ahead, seen[..., 2:], 1.0), -9.0) * edge - 0.5
     points = np.clip(points, -4.0 * edge, 5.0 * edge).astype(np.float32)
     picture: RgbImage = cv2.remap(view, points, None, cv2.INTER_LINEAR, borderMode=cv2.BORDER_CONSTANT)
     return picture
