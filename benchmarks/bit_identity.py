@@ -70,7 +70,9 @@ def differences(one: Any, other: Any, path: str = "") -> list[str]:
         keys = sorted({*one, *other})
         return [line for key in keys for line in differences(one.get(key), other.get(key), f"{path}/{key}")]
     if isinstance(one, list) and isinstance(other, list) and len(one) == len(other):
-        return [line for i, pair in enumerate(zip(one, other, strict=True)) for line in differences(*pair, f"{path}/{i}")]
+        return [
+            line for i, pair in enumerate(zip(one, other, strict=True)) for line in differences(*pair, f"{path}/{i}")
+        ]
     return [] if one == other else [f"{path}: {one!r} != {other!r}"]
 
 

@@ -16,12 +16,12 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from benchmarks.default_model import rows_of
 from benchmarks.unseen import both_ways, views_of
 
-from skypart.model.embedder import Embedder, load
+from skypart.model.embedder import TorchEmbedder, load_torch
 
 BRANCHES = {name: name for name in ("embedding", "part", "cls", "graph")}
 
 
-def judged(embedder: Embedder, world: Path, wanted: Mapping[str, str]) -> dict[str, dict[str, float]]:
+def judged(embedder: TorchEmbedder, world: Path, wanted: Mapping[str, str]) -> dict[str, dict[str, float]]:
     """R@1 of both directions by name, each of the embedding or the branch that `wanted` gives for it."""
     files, drones = views_of(world)
     tiles, views = (rows_of(embedder, wanted, each) for each in (files, [path for _, path in drones]))
@@ -35,7 +35,7 @@ def main() -> None:
     parser.add_argument("worlds", type=Path, nargs="+")
     parser.add_argument("--size", type=int)
     arguments = parser.parse_args()
-    embedder = load(arguments.model, size=arguments.size)
+    embedder = load_torch(arguments.model, size=arguments.size)
     for world in arguments.worlds:
         for name, found in judged(embedder, world, BRANCHES).items():
             print(f"{world.name} {embedder.size} px {name}: {found['D2S']:.1f} / {found['S2D']:.1f}")

@@ -49,7 +49,7 @@ from skypart.images.decode import ImageLike, RgbImage
 from skypart.images.preprocess import Preprocessing
 from skypart.images.weather import CONDITIONS, RENDERING
 from skypart.model import SkyPart
-from skypart.model.embedder import Embedder, load
+from skypart.model.embedder import TorchEmbedder, load_torch
 from skypart.model.shipped import sha256_of
 from skypart.progress import console
 from skypart.training.checkpoint import code_version
@@ -73,11 +73,11 @@ class Compared:
 
 def models(arguments: argparse.Namespace) -> list[Compared]:
     """What is compared."""
-    full = load(arguments.model, size=arguments.size)
+    full = load_torch(arguments.model, size=arguments.size)
     found = [Compared((FULL, BRANCH), partial(rows_of, full, {FULL: "embedding", BRANCH: "cls"}), full.digest)]
     for row in arguments.also:
         name, _, file = row.partition("=")
-        other = load(file, size=arguments.size)
+        other = load_torch(file, size=arguments.size)
         of_row = hashlib.sha256(f"{name} {other.digest}".encode()).hexdigest()  # figures are kept by name, too
         found.append(Compared((name,), partial(rows_of, other, {name: "embedding"}), of_row))
     backbone = arguments.shared / "weights" / "dinov2_vits14_descendant.safetensors"
@@ -87,7 +87,7 @@ def models(arguments: argparse.Namespace) -> list[Compared]:
 
 
 def rows_of(
-    embedder: Embedder, wanted: Mapping[str, str], pictures: Sequence[ImageLike]
+    embedder: TorchEmbedder, wanted: Mapping[str, str], pictures: Sequence[ImageLike]
 ) -> dict[str, NDArray[np.float32]]:
     """Unit rows by name, each of the embedding or the branch of the model's output that `wanted` gives for it."""
     outputs = list(embedder.outputs(pictures))

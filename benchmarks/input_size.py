@@ -19,7 +19,7 @@ from benchmarks.branches import judged
 from benchmarks.page import write_page
 from benchmarks.unseen import HELD_OUT, views_of
 
-from skypart.model.embedder import load
+from skypart.model.embedder import load_torch
 from skypart.training.distributed import start_workers
 from skypart.training.loop import train
 from skypart.training.recipe import load_recipe
@@ -67,7 +67,7 @@ def trained(arguments: argparse.Namespace, size: int) -> tuple[Path, float]:
 
 def row(name: str, model: str, size: int, test: Path, steps: int, took: float) -> str:
     """A row of the table."""
-    embedder = load(model, size=size)
+    embedder = load_torch(model, size=size)
     found = judged(embedder, test, {"all": "embedding"})["all"]
     tiles = views_of(test)[0][:32]
     embedder.embed(tiles)

@@ -27,7 +27,7 @@ from benchmarks.page import write_page
 from skypart.datasets import open_dataset
 from skypart.datasets.records import Record
 from skypart.datasets.sampler import Draw
-from skypart.model.embedder import load
+from skypart.model.embedder import load_torch
 from skypart.model.skypart import SkyPart
 from skypart.model.vit import Trunk, VisionTransformer
 from skypart.progress import track
@@ -149,7 +149,7 @@ def kept(
 
 def scores(arguments: argparse.Namespace, model: Path) -> str:
     """R@1 of both directions on each test world, as cells of a table."""
-    embedder = load(str(model), size=arguments.size)
+    embedder = load_torch(str(model), size=arguments.size)
     found = [judged(embedder, world, {"all": "embedding"})["all"] for world in arguments.tests]
     return " | ".join(f"{each['D2S']:.1f} / {each['S2D']:.1f}" for each in found)
 

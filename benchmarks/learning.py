@@ -18,9 +18,9 @@ from typing import Any
 
 from skypart.atomic import write_text
 from skypart.datasets import open_dataset
+from skypart.embedding import load
 from skypart.evaluation.protocol import Protocol, embed_dataset, evaluate
 from skypart.evaluation.run import open_source
-from skypart.model.embedder import load
 from skypart.progress import console
 from skypart.training.checkpoint import code_version
 from skypart.training.distributed import start_workers

@@ -79,9 +79,9 @@ def read_all(path: str) -> None:
 
 def index_all(path: str) -> None:
     """Index the map with the default model and print what it took; run in the child process."""
+    from skypart.embedding import load
     from skypart.maps.build import build_index
     from skypart.maps.cut import ViewOptions
-    from skypart.model.embedder import load
 
     clock = time.perf_counter()
     options = ViewOptions((SIZES[-1],), OVERLAP)

@@ -13,12 +13,12 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from skypart.geo.geodesy import distance_m
 from skypart.maps.index import MapIndex
 from skypart.maps.manifest import Manifest
 from skypart.model import embedder
 from skypart.position import photos
 from skypart.position.fix import Fix, Hints, Prior
-from skypart.position.geodesy import distance_m
 from tests.conftest import Run
 from tests.images.photos_with_facts import packet
 from tests.position.stand_in import SURE, ColourEmbedder, Shot, make_index, quilt, write_quilt

@@ -7,9 +7,12 @@ import pytest
 
 PACKAGE = Path(__file__).resolve().parents[1] / "src" / "skypart"
 FLOW = (
+    "geo",
+    "drawing",
     "images",
     "worlds",
     "datasets",
+    "embedding",
     "model",
     "losses",
     "evaluation",
@@ -45,3 +48,19 @@ def test_a_folder_imports_only_what_stands_before_it(folder: str) -> None:
 def test_every_folder_is_in_the_flow() -> None:
     folders = {path.parent.name for path in PACKAGE.glob("*/__init__.py")}
     assert folders == set(FLOW)
+
+
+TORCH = {"model", "losses", "training"}
+"""The folders that may use tensors; all others see a model through `skypart.embedding.Embedder`."""
+
+
+def test_torch_stays_in_the_model_the_losses_and_the_training() -> None:
+    wrong = []
+    for file in sorted(PACKAGE.rglob("*.py")):
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+            names = [node.module or ""] if isinstance(node, ast.ImportFrom) else []
+            names += [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+            if any(name.split(".")[0] == "torch" for name in names):
+                wrong.append(file.relative_to(PACKAGE))
+    allowed = {file for file in wrong if file.parts[0] in TORCH or file.name == "doctor.py"}
+    assert set(wrong) == allowed

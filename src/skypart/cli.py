@@ -6,8 +6,8 @@ from typing import Annotated
 
 import typer
 
-from skypart import __version__
 from skypart.errors import SkyPartError
+from skypart.version import __version__
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
 data_app = typer.Typer(no_args_is_help=True, help="Check and prepare benchmark data sets.")
@@ -72,7 +72,8 @@ def embed(
     device: Annotated[str, typer.Option(help="cpu, cuda, cuda:1, mps.")] = "cpu",
 ) -> None:
     """Embed photos: float32 vectors of unit length, one a photo."""
-    from skypart.model.embedder import embed_files, load
+    from skypart.embedding import load
+    from skypart.embedding.files import embed_files
 
     count = embed_files(load(model, device, size), photos, output, batch_size)
     typer.echo(f"wrote {output}: {count} embeddings")
@@ -86,13 +87,13 @@ def parts(
     size: Annotated[int | None, typer.Option(help="Input size in pixels, if not the model's own.")] = None,
 ) -> None:
     """Draw a photo beside its parts: one colour a prototype, with centroids and their graph."""
+    from skypart.drawing.files import save_image
+    from skypart.embedding import load
+    from skypart.embedding.parts_figure import parts_picture
     from skypart.images.decode import read_rgb
-    from skypart.images.picture_file import save_picture
-    from skypart.model.embedder import load
-    from skypart.model.picture import parts_picture
 
     image = read_rgb(photo)
-    save_picture(parts_picture(image, load(model, size=size).explain(image), photo.name), output)
+    save_image(parts_picture(image, load(model, size=size).explain(image), photo.name), output)
     typer.echo(f"wrote {output}")
 
 
@@ -241,9 +242,9 @@ def index(
     device: Annotated[str, typer.Option(help="cpu or cuda.")] = "cpu",
 ) -> None:
     """Cut maps into views, embed them, and keep them as an index; stopped work goes on where it was."""
+    from skypart.embedding import load
     from skypart.maps.build import build_index
     from skypart.maps.cut import view_options
-    from skypart.model.embedder import load
 
     options = view_options(sizes, overlap, rotations)
     added = build_index(maps, output, load(model, device, size), model, options, network)

@@ -18,13 +18,13 @@ from rich.table import Column, Table
 from skypart.atomic import write_text
 from skypart.bridge.follow import follow
 from skypart.demo_town import Town, csv_text, make_town
+from skypart.drawing.files import save_figure
+from skypart.embedding import load
 from skypart.errors import SkyPartError
-from skypart.evaluation.drawing import save_figure
 from skypart.maps.build import build_index
 from skypart.maps.cut import ViewOptions
 from skypart.maps.index import MapIndex
 from skypart.maps.picture import map_picture
-from skypart.model.embedder import load
 from skypart.position.fix import Fix
 from skypart.position.fix_picture import draw_fixes
 from skypart.position.labelled import LabelledPhoto, read_labelled

@@ -14,7 +14,7 @@ PACKAGES = {
 
 def report() -> list[tuple[str, str, str]]:
     """Rows of (what, found, how to get it); the last is empty where nothing is missing."""
-    from skypart import __version__
+    from skypart.version import __version__
 
     rows = [("skypart", __version__, ""), ("python", platform.python_version(), "")]
     for name, cure in PACKAGES.items():

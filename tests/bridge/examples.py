@@ -1,6 +1,6 @@
 """Fixes and a track with everything that is hard to write."""
 
-from skypart.maps.footprint import Footprint
+from skypart.geo.footprint import Footprint
 from skypart.position.fix import Candidate, Fix, Peak
 from skypart.position.track_point import TrackPoint
 

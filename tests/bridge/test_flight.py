@@ -10,8 +10,8 @@ from PIL import Image
 from skypart.bridge.flight import MapPicture, run_track
 from skypart.bridge.follow import score_text
 from skypart.errors import SkyPartError
+from skypart.geo.footprint import Bounds
 from skypart.images.decode import RgbImage
-from skypart.maps.footprint import Bounds
 from skypart.position.fix import Fix
 from skypart.position.frame import Frame
 from skypart.position.score import TrackScore

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from skypart.bridge.shapes import Place, circle, lines
-from skypart.position.geodesy import distance_m
+from skypart.geo.geodesy import distance_m
 
 
 def area(ring: list[Place]) -> float:

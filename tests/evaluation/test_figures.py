@@ -1,5 +1,4 @@
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -7,13 +6,14 @@ from PIL import Image
 
 from skypart.datasets import open_dataset
 from skypart.datasets.records import TestSplit
-from skypart.evaluation.drawing import AMBER, BLUE
+from skypart.drawing.style import AMBER, BLUE
+from skypart.embedding import Explanation
 from skypart.evaluation.figures import draw_figures, error_map
 from skypart.evaluation.protocol import Protocol, Vectors, embed_dataset, evaluate
 from skypart.evaluation.published import short_title
 from skypart.evaluation.run import open_source
 from skypart.evaluation.sheets import choose, draw_sheet, retrieve
-from skypart.images.decode import RgbImage
+from skypart.images.decode import ImageLike
 from tests.datasets.fakes import make_folders, make_university
 from tests.evaluation.fake_embedder import FakeEmbedder
 
@@ -21,10 +21,13 @@ from tests.evaluation.fake_embedder import FakeEmbedder
 class Explaining(FakeEmbedder):
     """Sees two parts: left and right."""
 
-    def explain(self, image: RgbImage) -> SimpleNamespace:
+    can_explain = True
+
+    def explain(self, image: ImageLike) -> Explanation:
         assignment = np.zeros((4, 4, 2), dtype=np.float32)
         assignment[:, :2, 0] = assignment[:, 2:, 1] = 1.0
-        return SimpleNamespace(assignment=assignment, salience=np.ones(2), active=np.array([True, True]))
+        ones = np.ones(2, dtype=np.float32)
+        return Explanation(assignment, ones, np.array([True, True]), np.full((2, 2), 0.5, np.float32), ones, ones)
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ from pmtiles.writer import Writer
 from pyproj import CRS, Transformer
 from rasterio.transform import Affine
 
-from skypart.maps.local_frame import Degrees
+from skypart.geo.geodesy import Degrees
 from skypart.maps.map_source import MapSource
 from skypart.maps.warp import Sample
 

@@ -8,8 +8,8 @@ from numpy.typing import NDArray
 from pyproj import Geod
 from rasterio.transform import Affine
 
+from skypart.geo.geodesy import Degrees, LocalFrame
 from skypart.maps.grid import Grid, crs_plane
-from skypart.maps.local_frame import Degrees, LocalFrame
 from skypart.maps.mesh import between, make_mesh
 from tests.maps.makers import placed, to_degrees
 

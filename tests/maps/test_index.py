@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 from skypart.errors import SkyPartError
+from skypart.geo.footprint import Bounds, join_bounds
 from skypart.maps import build, sources
 from skypart.maps.build import build_index
 from skypart.maps.cut import ViewOptions, view_options
-from skypart.maps.footprint import Bounds, join_bounds
 from skypart.maps.index import MapIndex
 from skypart.maps.manifest import Manifest
 from skypart.maps.picture import map_picture
@@ -69,12 +69,12 @@ class Killed(BaseException):
 
 
 def _kill_embedding(monkeypatch: pytest.MonkeyPatch, embedder: ColourEmbedder) -> None:
-    def forward(inputs: Any) -> Any:
+    def embed_inputs(inputs: Any) -> Any:
         if embedder.calls >= 8:
             raise Killed
-        return ColourEmbedder.forward(embedder, inputs)
+        return ColourEmbedder.embed_inputs(embedder, inputs)
 
-    monkeypatch.setattr(embedder, "forward", forward)
+    monkeypatch.setattr(embedder, "embed_inputs", embed_inputs)
 
 
 def _kill_at(name: str, when: int, after: bool = False) -> Any:
@@ -311,10 +311,10 @@ def test_a_map_added_by_another_process_meanwhile_is_kept(town: Path, tmp_path: 
     built(tmp_path / "i", write_quilt(tmp_path / "first.tif", seed=4, edge=150, east=-2000.0))
 
     class Interrupted(ColourEmbedder):
-        def forward(self, inputs: Any) -> Any:
+        def embed_inputs(self, inputs: Any) -> Any:
             if not self.calls:
                 built(tmp_path / "i", village)
-            return super().forward(inputs)
+            return super().embed_inputs(inputs)
 
     built(tmp_path / "i", town, embedder=Interrupted())
     assert [entry.name for entry in MapIndex(tmp_path / "i").manifest.maps] == ["first", "village", "town"]
@@ -593,10 +593,8 @@ def test_views_of_a_first_attempt_with_another_model_are_not_kept(
     class Negative(ColourEmbedder):
         """Another model: what it says is the opposite."""
 
-        def forward(self, inputs: Any) -> Any:
-            output = super().forward(inputs)
-            output.embedding = -output.embedding
-            return output
+        def embed_inputs(self, inputs: Any) -> Any:
+            return -super().embed_inputs(inputs)
 
     first = ColourEmbedder()
     with monkeypatch.context() as patched:

@@ -10,7 +10,7 @@ from rasterio.enums import ColorInterp
 from rasterio.transform import Affine
 
 from skypart.errors import SkyPartError
-from skypart.maps.footprint import Footprint
+from skypart.geo.footprint import Footprint
 from skypart.maps.map_source import MapSource
 from skypart.maps.sources import open_maps
 from skypart.maps.views import ground_at, read_view

@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 import rasterio
 
+from skypart.geo.footprint import Footprint
+from skypart.geo.geodesy import offset
 from skypart.images.decode import read_rgb
-from skypart.maps.footprint import Footprint
 from skypart.maps.sources import open_maps
 from skypart.maps.views import is_empty, plan_views, read_view
-from skypart.position.geodesy import offset
 from tests.maps.makers import sample, to_degrees
 
 

@@ -11,10 +11,10 @@ from PIL import Image
 from rasterio.transform import Affine
 
 from skypart.errors import SkyPartError
+from skypart.geo.footprint import Footprint
+from skypart.geo.geodesy import LocalFrame
 from skypart.maps.addresses import told, told_in
-from skypart.maps.footprint import Footprint
 from skypart.maps.handles import Handles
-from skypart.maps.local_frame import LocalFrame
 from skypart.maps.map_source import MapSource
 from skypart.maps.sources import open_maps
 from skypart.maps.views import ground_at, plan_views, read_view

@@ -12,7 +12,7 @@ from PIL import Image
 from pmtiles.tile import Entry, TileType, deserialize_header, tileid_to_zxy
 
 from skypart.errors import SkyPartError
-from skypart.maps.footprint import Footprint
+from skypart.geo.footprint import Footprint
 from skypart.maps.map_source import MapSource
 from skypart.maps.sources import open_maps
 from skypart.maps.tile_archives import PmTiles, from_numbers

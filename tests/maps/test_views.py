@@ -7,11 +7,10 @@ import pytest
 from rasterio.transform import Affine
 
 from skypart.errors import SkyPartError
-from skypart.maps.footprint import Footprint
-from skypart.maps.local_frame import LocalFrame
+from skypart.geo.footprint import Footprint
+from skypart.geo.geodesy import LocalFrame, distance_m
 from skypart.maps.sources import open_maps
 from skypart.maps.views import ground_at, is_empty, plan_views, read_view
-from skypart.position.geodesy import distance_m
 from tests.maps.makers import write_ground, write_raster, write_tile_folder
 
 AROUND = (33.64, 72.99)

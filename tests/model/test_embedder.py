@@ -11,10 +11,11 @@ import torch
 from PIL import Image
 
 import skypart
+from skypart.embedding.files import embed_files
 from skypart.errors import SkyPartError
 from skypart.images.preprocess import Preprocessing
 from skypart.model import Embedder, SkyPart, VisionTransformer, save_model
-from skypart.model.embedder import embed_files, new_model
+from skypart.model.embedder import load_torch, new_model
 from tests.model.builders import TINY_HEAD, TINY_VIT, scene, write_scene
 
 
@@ -65,7 +66,8 @@ def test_loading_options(model_path: Path) -> None:
 
 
 def test_explanation_equals_the_model_output(model_path: Path) -> None:
-    embedder = skypart.load(model_path)
+    embedder = load_torch(model_path)
+    assert embedder.can_explain
     seen = embedder.explain(scene())
     output = embedder.forward(embedder.preprocessing(scene())[None])
     assert seen.assignment.shape == (4, 4, 6)
@@ -149,19 +151,19 @@ def test_eight_images_at_448_stay_below_three_gigabytes() -> None:
 
 
 def test_patch_tokens_alone_are_those_that_come_with_the_embedding(model_path: Path) -> None:
-    embedder = skypart.load(model_path)
+    embedder = load_torch(model_path)
     inputs = np.random.default_rng(0).normal(size=(2, 3, embedder.size, embedder.size)).astype(np.float32)
-    _, patches, grid = embedder.tokens(inputs)
-    alone, same = embedder.patch_tokens(inputs)
-    np.testing.assert_array_equal(alone, patches)
-    assert grid == same
+    embeddings, patches = embedder.embed_with_patches(inputs)
+    alone = embedder.patch_tokens(inputs)
+    np.testing.assert_array_equal(alone.tokens, patches.tokens)
+    assert alone.grid == patches.grid == (4, 4)
     middle, last = embedder.matched_blocks
     assert (middle, last) == (2, 3) and last == max(embedder.model.taps)
     backbone = embedder.model.backbone
     with torch.inference_mode():
         expected = [tokens.patches.numpy() for tokens in backbone(torch.from_numpy(inputs), (middle, last))]
-    np.testing.assert_allclose(alone, np.stack(expected), atol=1e-6)
-    np.testing.assert_allclose(embedder.tokens(inputs)[0], embedder.forward(inputs).embedding.numpy(), atol=1e-6)
+    np.testing.assert_allclose(alone.tokens, np.stack(expected), atol=1e-6)
+    np.testing.assert_allclose(embeddings, embedder.embed_inputs(inputs), atol=1e-6)
 
 
 def test_unreadable_photos_and_places_are_told_before_the_work(
@@ -169,7 +171,7 @@ def test_unreadable_photos_and_places_are_told_before_the_work(
 ) -> None:
     Image.new("RGB", (40, 40), "teal").save(tmp_path / "a.png")
     (tmp_path / "b.png").write_bytes(b"")
-    monkeypatch.setattr("skypart.model.embedder.embed_long", lambda *_: pytest.fail("worked"))
+    monkeypatch.setattr("skypart.embedding.files.embed_paths", lambda *_: pytest.fail("worked"))
     with pytest.raises(SkyPartError, match=r"b\.png.*nothing was embedded"):
         embed_files(Embedder(tiny_model), [tmp_path], tmp_path / "out.npz")
     (tmp_path / "b.png").unlink()

@@ -8,9 +8,9 @@ import huggingface_hub
 import pytest
 import torch
 
-import skypart
 from skypart.images.preprocess import Preprocessing
 from skypart.model import SkyPart
+from skypart.model.embedder import load_torch
 from tests.model.builders import pictures
 
 
@@ -52,7 +52,7 @@ def test_round_trip_through_a_folder(described: SkyPart, tmp_path: Path) -> None
     assert isinstance(again, SkyPart)
     assert same(again, described)
     assert again.provenance == described.provenance
-    assert same(skypart.load(tmp_path / "model").model, described)
+    assert same(load_torch(tmp_path / "model").model, described)
 
 
 def test_the_card_names_licence_and_stages_where_they_are_known(described: SkyPart, tmp_path: Path) -> None:
@@ -82,7 +82,7 @@ def test_from_the_hub(described: SkyPart, tmp_path: Path, monkeypatch: pytest.Mo
     assert same(SkyPart.from_pretrained("someone/fields", revision="v2"), described)
     assert ("someone/fields/model.safetensors", "v2") in asked
     asked.clear()
-    assert same(skypart.load("someone/fields@v3").model, described)
+    assert same(load_torch("someone/fields@v3").model, described)
     assert ("someone/fields/model.safetensors", "v3") in asked
 
 
@@ -109,4 +109,4 @@ def test_push_uploads_model_and_card(described: SkyPart, tmp_path: Path, monkeyp
     assert 'skypart.load("someone/fields")' in card
     assert "R@1 12.3, again" in card
     (tmp_path / "model.safetensors").write_bytes(uploaded["model.safetensors"])
-    assert same(skypart.load(tmp_path / "model.safetensors").model, described)
+    assert same(load_torch(tmp_path / "model.safetensors").model, described)

@@ -11,6 +11,7 @@ import torch
 import skypart
 from skypart.errors import SkyPartError
 from skypart.model import SkyPart
+from skypart.model.embedder import load_torch
 from skypart.model.mean import main, mean_model
 from skypart.model.vit import VisionTransformer
 from tests.model.builders import TINY_HEAD, TINY_VIT, pictures
@@ -31,7 +32,7 @@ def two(tiny_model: SkyPart, tmp_path: Path) -> tuple[Path, Path]:
 
 @pytest.mark.parametrize("share", [0.0, 0.3, 1.0])
 def test_each_weight_lies_between(two: tuple[Path, Path], share: float) -> None:
-    earlier, last = (skypart.load(path).model.state_dict() for path in two)
+    earlier, last = (load_torch(path).model.state_dict() for path in two)
     found = mean_model(*two, share)
     for key, value in found.state_dict().items():
         if value.is_floating_point():
@@ -45,10 +46,10 @@ def test_the_command_writes_a_model(two: tuple[Path, Path], tmp_path: Path, monk
     about.write_text('{"licence": "apache-2.0"}')
     monkeypatch.setattr(sys, "argv", ["mean", *map(str, two), "--share=0.3", "-o", str(out), "--about", str(about)])
     main()
-    assert skypart.load(out).model.provenance["licence"] == "apache-2.0"
+    assert load_torch(out).model.provenance["licence"] == "apache-2.0"
     images = pictures(2, 56, 56)
     with torch.no_grad():
-        near = skypart.load(out).model(images).embedding
+        near = load_torch(out).model(images).embedding
         expected = mean_model(*two, 0.3)(images).embedding
     torch.testing.assert_close(near, expected, atol=5e-3, rtol=0)
 

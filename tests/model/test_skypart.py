@@ -150,7 +150,7 @@ def test_settings_that_cannot_work_are_refused() -> None:
     with pytest.raises(SkyPartError, match="pooled_parts=3 must lie between 1 and prototypes=2"):
         SkyPart(vit, HeadConfig(prototypes=2))
     with pytest.raises(SkyPartError, match="unknown readout 'x'"):
-        SkyPart(vit).with_readout("x")  # type: ignore[arg-type]
+        SkyPart(vit).with_readout("x")
     with pytest.raises(SkyPartError, match="token layers"):
         SkyPart(vit, HeadConfig(patch_layer=9)).eval()(pictures(1, 56, 56))
 

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from skypart.maps.local_frame import LocalFrame
+from skypart.geo.geodesy import LocalFrame
 from skypart.position.fix import Fix, Peak
 from skypart.position.motion import RADIUS_95
 from skypart.position.track_point import TrackPoint

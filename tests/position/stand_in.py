@@ -2,21 +2,19 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import cv2
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from pyproj import Transformer
 from rasterio.transform import Affine
 
+from skypart.embedding import Embedder, PatchTokens
 from skypart.images.decode import RgbImage
 from skypart.images.preprocess import Preprocessing
 from skypart.maps.build import build_index
 from skypart.maps.cut import ViewOptions
 from skypart.maps.index import MapIndex
-from skypart.model.embedder import Embedder
 from skypart.position.confidence import Calibration
 from tests.maps.makers import write_raster
 
@@ -103,24 +101,16 @@ class ColourEmbedder(Embedder):
     def digest(self) -> str:
         return f"digest of {self.name}"
 
-    def forward(self, inputs: Floats) -> Any:
+    def embed_inputs(self, inputs: Floats) -> Floats:
         self.calls += len(inputs)
+        return np.stack([_rings(each) for each in inputs])
 
-        class Output:
-            embedding = torch.from_numpy(np.stack([_rings(each) for each in inputs]))
+    def embed_with_patches(self, inputs: Floats) -> tuple[Floats, PatchTokens]:
+        return np.stack([_rings(each) for each in inputs]), self.patch_tokens(inputs)
 
-        return Output
-
-    def tokens(self, inputs: Floats) -> tuple[Floats, Floats, tuple[int, int]]:
+    def patch_tokens(self, inputs: Floats) -> PatchTokens:
         self.calls += len(inputs)
-        return (
-            np.stack([_rings(each) for each in inputs]),
-            np.stack([_patches(each) for each in inputs])[None],
-            (14, 14),
-        )
-
-    def patch_tokens(self, inputs: Floats) -> tuple[Floats, tuple[int, int]]:
-        return self.tokens(inputs)[1:]
+        return PatchTokens(np.stack([_patches(each) for each in inputs])[None], (14, 14))
 
 
 def _rings(planes: Floats) -> Floats:

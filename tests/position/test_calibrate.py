@@ -10,8 +10,8 @@ import pytest
 from PIL import Image
 
 from skypart.errors import SkyPartError
+from skypart.geo.geodesy import LocalFrame
 from skypart.maps.index import MapIndex
-from skypart.maps.local_frame import LocalFrame
 from skypart.maps.manifest import Manifest
 from skypart.position.calibrate import (
     Outcome,
@@ -115,7 +115,7 @@ def test_too_few_photos_store_nothing(town: MapIndex, tmp_path: Path) -> None:
 
 def test_a_picture_of_no_format_is_refused_before_the_work(town: MapIndex, tmp_path: Path) -> None:
     for name in ("calibration", "calibration.json", "calibration.xyz"):
-        with pytest.raises(SkyPartError, match="not a format of pictures"):
+        with pytest.raises(SkyPartError, match="not an image format"):
             run_calibration(Locator(town, ColourEmbedder()), tmp_path / "none", [], tmp_path / name)
 
 

@@ -11,15 +11,15 @@ import pytest
 from rasterio.transform import Affine
 
 from skypart.errors import SkyPartError
+from skypart.geo.footprint import Footprint
+from skypart.geo.geodesy import distance_m
 from skypart.images.decode import RgbImage
 from skypart.maps.cut import ViewOptions
-from skypart.maps.footprint import Footprint
 from skypart.maps.index import MapIndex
 from skypart.position.camera import drone_place, ground_width
 from skypart.position.closer import LocateOptions, _look, _tilts
 from skypart.position.confidence import Calibration, default_calibration
 from skypart.position.fix import Fix, Hints, Prior
-from skypart.position.geodesy import distance_m
 from skypart.position.locate import Locator
 from skypart.position.usable import unusable
 from tests.maps.makers import write_raster

@@ -5,9 +5,9 @@ import pytest
 from matplotlib.collections import PathCollection
 from matplotlib.figure import Figure
 
+from skypart.geo.footprint import Bounds
+from skypart.geo.geodesy import LocalFrame
 from skypart.images.decode import RgbImage
-from skypart.maps.footprint import Bounds
-from skypart.maps.local_frame import LocalFrame
 from skypart.position.fix import Fix
 from skypart.position.picture import draw_track
 from skypart.position.track_point import TrackPoint

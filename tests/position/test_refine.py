@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from skypart.maps.footprint import Footprint
-from skypart.maps.local_frame import LocalFrame
+from skypart.embedding import PatchTokens
+from skypart.geo.footprint import Footprint
+from skypart.geo.geodesy import LocalFrame
 from skypart.position.refine import (
     Refinement,
     TokenReader,
@@ -208,10 +209,10 @@ def test_alignment_is_high_only_where_like_lies_on_like() -> None:
 class Placed(ColourEmbedder):
     """Tokens that say where in the picture they lie, as those of a ViT do, ten times as loud as what they show."""
 
-    def tokens(self, inputs: NDArray[np.float32]) -> tuple[NDArray[np.float32], NDArray[np.float32], tuple[int, int]]:
-        embedding, patches, grid = super().tokens(inputs)
-        loud = 10.0 * np.random.default_rng(4).normal(size=patches.shape[2:]).astype(np.float32)
-        return embedding, patches + loud, grid
+    def patch_tokens(self, inputs: NDArray[np.float32]) -> PatchTokens:
+        patches = super().patch_tokens(inputs)
+        loud = 10.0 * np.random.default_rng(4).normal(size=patches.tokens.shape[2:]).astype(np.float32)
+        return PatchTokens(patches.tokens + loud, patches.grid)
 
 
 def test_blank_pictures_do_not_match_by_the_positions_of_their_patches() -> None:

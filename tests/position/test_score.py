@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from skypart.errors import SkyPartError
-from skypart.maps.local_frame import LocalFrame
+from skypart.geo.geodesy import LocalFrame
 from skypart.position.fix import Fix
 from skypart.position.score import raw_points, score_track
 from skypart.position.track_point import TrackPoint

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from skypart.errors import SkyPartError
-from skypart.maps.local_frame import LocalFrame
+from skypart.geo.geodesy import LocalFrame
 from skypart.position.fix import Fix, Peak
 from skypart.position.smooth import smoothed
 from skypart.position.track_filter import TrackFilter

@@ -3,10 +3,9 @@
 import numpy as np
 import pytest
 
-from skypart.maps.footprint import Footprint
-from skypart.maps.local_frame import LocalFrame
+from skypart.geo.footprint import Footprint
+from skypart.geo.geodesy import LocalFrame, distance_m
 from skypart.maps.store import Hit
-from skypart.position.geodesy import distance_m
 from skypart.position.vote import PEAKS, find_peaks
 
 

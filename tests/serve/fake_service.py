@@ -12,8 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
+from skypart.geo.footprint import Footprint
 from skypart.images.decode import RgbImage
-from skypart.maps.footprint import Footprint
 from skypart.position.fix import Candidate, Fix, Hints, Peak, Prior
 from skypart.serve.service import Example, IndexInfo
 

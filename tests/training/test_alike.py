@@ -49,7 +49,7 @@ def test_it_is_computed_once_for_a_model_and_its_data(
 ) -> None:
     records = list(open_dataset(sues).train)
     first = likeness(records, start, 28, tmp_path, CPU)
-    monkeypatch.setattr(module, "embed_long", None)  # whoever computes again trips over it
+    monkeypatch.setattr(module, "embed_paths", None)  # whoever computes again trips over it
     assert np.array_equal(likeness(records, start, 28, tmp_path, CPU), first)
     with pytest.raises(TypeError):
         likeness(records, start, 42, tmp_path, CPU)

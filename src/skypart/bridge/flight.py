@@ -5,10 +5,10 @@ from pathlib import Path
 
 from skypart.atomic import check_place
 from skypart.bridge.formats import track_writer, write_track
+from skypart.drawing.files import check_figure_path, save_figure
 from skypart.errors import SkyPartError
-from skypart.evaluation.drawing import check_picture, save_figure
-from skypart.maps.footprint import Bounds
-from skypart.maps.local_frame import LocalFrame
+from skypart.geo.footprint import Bounds
+from skypart.geo.geodesy import LocalFrame
 from skypart.position.frames import open_frames
 from skypart.position.picture import DrawMap, draw_track
 from skypart.position.score import TrackScore, check_truth, raw_points, score_track
@@ -66,7 +66,7 @@ def run_track(
     track_writer(output)
     check_place(output)
     if picture is not None:
-        check_picture(picture)
+        check_figure_path(picture)
         check_place(picture)
     if picture is not None and background is None:
         raise SkyPartError(f"{picture}: a picture of the track needs the map; keep the index's map in its place")

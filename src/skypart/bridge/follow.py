@@ -4,10 +4,10 @@ from dataclasses import replace
 from pathlib import Path
 
 from skypart.bridge.flight import MapPicture, run_track
+from skypart.geo.geodesy import distance_m
 from skypart.maps.picture import map_picture
 from skypart.position.fix import Fix
 from skypart.position.frame import Frame
-from skypart.position.geodesy import distance_m
 from skypart.position.locate import Locator
 from skypart.position.score import TrackScore
 from skypart.position.track_options import TrackOptions

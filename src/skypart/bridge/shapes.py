@@ -6,8 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from skypart.maps.local_frame import wrapped
-from skypart.position.geodesy import distance_m, offset
+from skypart.geo.geodesy import distance_m, offset, wrapped
 
 _CORNERS = 64
 

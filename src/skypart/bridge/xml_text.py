@@ -3,8 +3,8 @@
 from typing import Any
 from xml.etree import ElementTree
 
-from skypart import __version__
 from skypart.bridge.plain import plain_text
+from skypart.version import __version__
 
 CREATOR = f"SkyPart {__version__}"
 

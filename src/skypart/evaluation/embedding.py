@@ -10,35 +10,13 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from skypart.embedding import Embedder
 from skypart.errors import SkyPartError
 from skypart.evaluation.cache import EmbeddingCache, content_hash, content_key
 from skypart.images.decode import RgbImage, read_rgb, refuse_unreadable, unreadable
 from skypart.images.preprocess import Interpolation, Preprocessing
 from skypart.images.weather import RENDERING, corrupt
 from skypart.progress import progress_bar
-
-
-class ImageEmbedder(Protocol):
-    """What evaluation needs of a model; `skypart.load` gives one."""
-
-    @property
-    def digest(self) -> str:
-        """Hash of weights and settings."""
-
-    @property
-    def size(self) -> int:
-        """Input edge in pixels."""
-
-    @property
-    def interpolation(self) -> Interpolation:
-        """Filter that resizes clean photos."""
-
-    @property
-    def dim(self) -> int:
-        """Length of an embedding."""
-
-    def embed(self, images: Sequence[RgbImage], batch_size: int = 16) -> NDArray[np.float32]:
-        """(n, dim) float32 of unit length."""
 
 
 @dataclass(frozen=True)
@@ -58,7 +36,7 @@ class ImageSource:
     workers: threads that read, corrupt and resize; ahead: batches they may be in front of the model.
     """
 
-    embedder: ImageEmbedder
+    embedder: Embedder
     cache: EmbeddingCache
     batch_size: int = 16
     workers: int = 4

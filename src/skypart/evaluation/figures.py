@@ -10,8 +10,10 @@ from matplotlib.figure import Figure
 
 from skypart.atomic import atomic_path
 from skypart.datasets.records import Dataset
+from skypart.drawing.files import save_figure
+from skypart.drawing.style import AMBER, COLOURS, STYLE
+from skypart.embedding import Embedder
 from skypart.evaluation.distance import match_errors
-from skypart.evaluation.drawing import AMBER, COLOURS, STYLE, save_figure
 from skypart.evaluation.protocol import EvaluationResult, Vectors, positions
 from skypart.evaluation.published import short_title
 from skypart.evaluation.sheets import Retrieval, choose, draw_sheet, retrieve
@@ -22,7 +24,7 @@ _BINS = ("1", "2", "3-5", "6-10", "11-20", "21-50", "51-100", "101-1k", "1k-10k"
 
 
 def draw_figures(
-    out: Path, dataset: Dataset, vectors: Vectors, result: EvaluationResult, embedder: object
+    out: Path, dataset: Dataset, vectors: Vectors, result: EvaluationResult, embedder: Embedder
 ) -> list[Path]:
     """Write all figures into `out/figures`; returns their paths."""
     folder = out / "figures"

@@ -10,15 +10,15 @@ from rich.console import Console
 
 from skypart.datasets import open_dataset
 from skypart.datasets.records import Dataset
+from skypart.embedding import Embedder, load
 from skypart.errors import SkyPartError
 from skypart.evaluation.cache import EmbeddingCache, default_folder
-from skypart.evaluation.embedding import ImageEmbedder, ImageSource
+from skypart.evaluation.embedding import ImageSource
 from skypart.evaluation.protocol import EvaluationResult, Protocol, check_splits, embed_dataset, evaluate
 from skypart.evaluation.report import detail_table, main_table, write_result
 from skypart.evaluation.scores import GalleryMode
 from skypart.evaluation.tables import print_table, terminal
 from skypart.evaluation.weather import run_weather
-from skypart.model.fusion import Readout
 
 
 @dataclass(frozen=True)
@@ -41,12 +41,8 @@ class EvaluateOptions:
 
 def evaluate_files(model: str, data: Path, options: EvaluateOptions) -> None:
     """Evaluate the model called `model` on the data set in `data`."""
-    from skypart.model.embedder import load  # torch: only when there is something to embed
-
     if options.gallery not in get_args(GalleryMode):
         raise SkyPartError(f"--gallery {options.gallery}: choose full or masked")
-    if options.readout is not None and options.readout not in get_args(Readout):
-        raise SkyPartError(f"--readout {options.readout}: choose one of {', '.join(get_args(Readout))}")
     if options.severity is not None and options.weather is None:
         raise SkyPartError("--severity needs --weather paper or --weather weatherprompt")
     if options.figures and options.weather is not None:
@@ -54,7 +50,7 @@ def evaluate_files(model: str, data: Path, options: EvaluateOptions) -> None:
     severities = _severities(options.severity)
     dataset = open_dataset(data)
     check_splits(dataset)
-    embedder = load(model, options.device, options.size, options.readout)  # type: ignore[arg-type]
+    embedder = load(model, options.device, options.size, options.readout)
     name = _model_name(model) + ("" if options.readout in (None, "full") else f"-{options.readout}")
     out = options.output or _default_output(name, dataset, options, embedder.digest)
     gallery: GalleryMode = "masked" if options.gallery == "masked" else "full"
@@ -119,7 +115,7 @@ def _severities(text: str | None) -> list[float]:
     return sorted(values)
 
 
-def open_source(embedder: ImageEmbedder, cache: Path | None = None, batch_size: int = 16) -> ImageSource:
+def open_source(embedder: Embedder, cache: Path | None = None, batch_size: int = 16) -> ImageSource:
     """An image source with its cache in `cache` or the user's cache folder."""
     if batch_size < 1:
         raise SkyPartError(f"--batch-size {batch_size} must be at least 1")

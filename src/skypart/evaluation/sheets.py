@@ -2,29 +2,22 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 from PIL import Image, ImageDraw, ImageFont
 
 from skypart.datasets.records import Record, TestSplit
-from skypart.evaluation.drawing import AMBER, BLUE
+from skypart.drawing.style import AMBER, BLUE
+from skypart.embedding import Embedder
+from skypart.embedding.parts_figure import part_overlay
 from skypart.evaluation.protocol import Vectors, locations, shown_ids, stack
 from skypart.evaluation.ranking import rank_positives, top_matches
 from skypart.evaluation.scores import Floats, GalleryMode, Integers
-from skypart.images.decode import ImageLike, RgbImage, read_rgb
+from skypart.images.decode import RgbImage, read_rgb
 
 MATCHES = 5
 _EDGE, _GAP, _BORDER, _HEAD, _SIDE, _FOOT = 168, 8, 6, 78, 128, 20
 _WORDS = {"D2S": "drone to satellite", "S2D": "satellite to drone"}
-
-
-@runtime_checkable
-class Explains(Protocol):
-    """A model that can show its parts; `skypart.load` gives one."""
-
-    def explain(self, image: ImageLike) -> Any:
-        """Assignment, salience and activity of the parts of one photo."""
 
 
 @dataclass(frozen=True)
@@ -70,9 +63,9 @@ def choose(retrieval: Retrieval, each: int = 3, seed: int = 0) -> list[tuple[str
     return sorted(chosen, key=lambda item: ("best", "worst", "random").index(item[0]))
 
 
-def draw_sheet(retrieval: Retrieval, rows: Sequence[tuple[str, int]], title: str, embedder: object) -> Image.Image:
+def draw_sheet(retrieval: Retrieval, rows: Sequence[tuple[str, int]], title: str, embedder: Embedder) -> Image.Image:
     """One row a query: photo, part map (if the model can explain), matches with an amber or blue border."""
-    explain = embedder.explain if isinstance(embedder, Explains) else None
+    explain = embedder.explain if embedder.can_explain else None
     columns = 1 + (explain is not None) + retrieval.best.shape[1]
     step = _EDGE + _GAP
     canvas = Image.new("RGB", (_SIDE + columns * step + _GAP, _HEAD + len(rows) * (step + _FOOT) + _GAP), "white")
@@ -90,7 +83,7 @@ def draw_sheet(retrieval: Retrieval, rows: Sequence[tuple[str, int]], title: str
         photo = read_rgb(record.path)
         canvas.paste(_square(photo), (_SIDE, top))
         if explain is not None:
-            canvas.paste(_part_map(photo, explain(photo)), (_SIDE + step, top))
+            canvas.paste(part_overlay(photo, explain(photo), _EDGE), (_SIDE + step, top))
         for place, match in enumerate(retrieval.best[index]):
             left = _SIDE + (columns - retrieval.best.shape[1] + place) * step
             found = retrieval.split.gallery[match]
@@ -113,12 +106,6 @@ def _match(canvas: Image.Image, found: Record, left: int, top: int, colour: str)
     inner = _square(read_rgb(found.path), _EDGE - 2 * _BORDER)
     framed.paste(inner, (_BORDER, _BORDER))
     canvas.paste(framed, (left, top))
-
-
-def _part_map(photo: RgbImage, seen: Any) -> Image.Image:
-    from skypart.model.picture import part_overlay  # imports torch
-
-    return part_overlay(photo, seen, _EDGE)
 
 
 def _square(image: RgbImage, edge: int = _EDGE) -> Image.Image:

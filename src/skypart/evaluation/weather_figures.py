@@ -8,7 +8,8 @@ import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.projections.polar import PolarAxes
 
-from skypart.evaluation.drawing import COLOURS, STYLE, save_figure
+from skypart.drawing.files import save_figure
+from skypart.drawing.style import COLOURS, STYLE
 from skypart.evaluation.report import ARROWS
 from skypart.evaluation.weather import WeatherResult
 from skypart.images.weather import CONDITIONS, LABELS

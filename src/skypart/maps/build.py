@@ -11,16 +11,16 @@ from numpy.typing import NDArray
 from rich.progress import Progress, TaskID
 
 from skypart.atomic import atomic_path
+from skypart.embedding import Embedder
 from skypart.errors import SkyPartError
+from skypart.geo.footprint import Footprint
 from skypart.maps.addresses import is_remote, lasting, told
 from skypart.maps.cut import ViewOptions
-from skypart.maps.footprint import Footprint
 from skypart.maps.manifest import MANIFEST, Manifest, MapEntry, stored_name
 from skypart.maps.map_source import MapSource
 from skypart.maps.sources import open_maps, there
 from skypart.maps.store import EmbeddedStore, ViewBatch, approximate
 from skypart.maps.views import is_empty, plan_views, read_view
-from skypart.model.embedder import Embedder
 from skypart.progress import console, progress_bar
 
 BLOCK = 128
@@ -195,7 +195,7 @@ def _embed_block(
 
     def flush() -> None:
         if batch:
-            vectors.append(embedder.forward(np.stack(batch)).embedding.cpu().numpy())
+            vectors.append(embedder.embed_inputs(np.stack(batch)))
             batch.clear()
 
     for view in block:

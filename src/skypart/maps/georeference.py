@@ -9,8 +9,8 @@ from pyproj.exceptions import CRSError, ProjError
 from rasterio.transform import Affine
 
 from skypart.errors import SkyPartError
+from skypart.geo.geodesy import wrapped
 from skypart.maps.grid import CrsPlane, Grid, crs_plane
-from skypart.maps.local_frame import wrapped
 
 AREA_MARGIN = 3.0
 """Degrees by which a map may lie outside the area its coordinate system is made for."""

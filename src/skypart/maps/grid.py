@@ -10,8 +10,8 @@ from pyproj import CRS, Transformer
 from pyproj.enums import TransformDirection
 from rasterio.transform import Affine
 
-from skypart.maps.footprint import Bounds
-from skypart.maps.local_frame import GEOD, Degrees, FloatArray, wrapped
+from skypart.geo.footprint import Bounds
+from skypart.geo.geodesy import GEOD, Degrees, FloatArray, wrapped
 
 
 class Point(NamedTuple):

@@ -9,9 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from skypart.errors import SkyPartError
+from skypart.geo.footprint import Bounds, Footprint, join_bounds
 from skypart.images.decode import RgbImage
 from skypart.maps.addresses import is_remote, told
-from skypart.maps.footprint import Bounds, Footprint, join_bounds
 from skypart.maps.manifest import Manifest
 from skypart.maps.map_source import MapSource
 from skypart.maps.mercator import render_tile

@@ -8,8 +8,8 @@ from typing import Any
 
 from skypart.atomic import write_text
 from skypart.errors import SkyPartError
+from skypart.geo.footprint import Bounds
 from skypart.maps.cut import ViewOptions
-from skypart.maps.footprint import Bounds
 
 FORMAT = 1
 MANIFEST = "index.json"

@@ -8,9 +8,9 @@ import numpy as np
 from rasterio.transform import Affine
 
 from skypart.errors import SkyPartError
-from skypart.maps.footprint import Bounds
+from skypart.geo.footprint import Bounds
+from skypart.geo.geodesy import FloatArray, LocalFrame, wrapped
 from skypart.maps.grid import Grid, Plane, Point, apply_affine
-from skypart.maps.local_frame import FloatArray, LocalFrame, wrapped
 from skypart.maps.mesh import Locate
 from skypart.maps.patch import PixelReader
 from skypart.maps.warp import Sample, warp

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from skypart.maps.footprint import Bounds
-from skypart.maps.local_frame import Degrees, FloatArray, wrapped
+from skypart.geo.footprint import Bounds
+from skypart.geo.geodesy import Degrees, FloatArray, wrapped
 from skypart.maps.map_source import MapSource
 
 TILE = 256

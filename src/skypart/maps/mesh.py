@@ -8,8 +8,8 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from skypart.geo.geodesy import Degrees, FloatArray
 from skypart.maps.grid import Grid, Pixels
-from skypart.maps.local_frame import Degrees, FloatArray
 
 Locate: TypeAlias = Callable[[NDArray[np.int64], NDArray[np.int64]], Degrees]
 """From rows (n,) and columns (m,) of the picture to draw to the (n, m) degrees of their centres."""

@@ -3,10 +3,10 @@
 import numpy as np
 from numpy.typing import NDArray
 
+from skypart.geo.footprint import Bounds
+from skypart.geo.geodesy import Degrees
 from skypart.images.decode import RgbImage
-from skypart.maps.footprint import Bounds
 from skypart.maps.index import MapIndex
-from skypart.maps.local_frame import Degrees
 
 
 def map_picture(index: MapIndex, edge: int = 1200, box: Bounds | None = None) -> RgbImage:

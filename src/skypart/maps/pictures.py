@@ -8,11 +8,11 @@ import numpy as np
 from rasterio.transform import Affine
 
 from skypart.errors import SkyPartError
+from skypart.geo.geodesy import LocalFrame
 from skypart.images.decode import listed_file
 from skypart.maps.fingerprint import combined, file_digest
 from skypart.maps.georeference import check_grid, plane_of
 from skypart.maps.grid import Grid, Plane, crs_plane
-from skypart.maps.local_frame import LocalFrame
 from skypart.maps.map_source import MapSource, Part
 from skypart.maps.rasters import RasterPixels, check_whole, driver_of, opened
 

@@ -9,11 +9,11 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from skypart.errors import SkyPartError
+from skypart.geo.footprint import Footprint
+from skypart.geo.geodesy import Degrees, FloatArray, LocalFrame
 from skypart.images.decode import RgbImage
 from skypart.maps.addresses import told
-from skypart.maps.footprint import Footprint
 from skypart.maps.grid import Grid, Point
-from skypart.maps.local_frame import Degrees, FloatArray, LocalFrame
 from skypart.maps.map_source import MapSource
 
 SLACK = 0.05

@@ -1,7 +1,8 @@
 """Tokens to parts to one embedding: backbones, the head, model files."""
 
+from skypart.embedding.interface import Explanation
 from skypart.model.backbone import load_backbone
-from skypart.model.embedder import Embedder, Explanation, load
+from skypart.model.embedder import Embedder, TorchEmbedder, load
 from skypart.model.skypart import HeadConfig, SkyPart, SkyPartOutput
 from skypart.model.storage import load_model, save_model
 from skypart.model.vit import VisionTransformer, ViTConfig
@@ -12,6 +13,7 @@ __all__ = [
     "HeadConfig",
     "SkyPart",
     "SkyPartOutput",
+    "TorchEmbedder",
     "ViTConfig",
     "VisionTransformer",
     "load",

@@ -130,7 +130,7 @@ class SkyPart(nn.Module, HubMixin):
         """The backbone under its interface."""
         return cast(Backbone, self.backbone)
 
-    def with_readout(self, readout: Readout) -> "SkyPart":
+    def with_readout(self, readout: str) -> "SkyPart":
         """Switch this model to another readout, in place; weights are unchanged."""
         if readout not in BRANCHES:
             raise SkyPartError(f"unknown readout {readout!r}; choose one of {', '.join(BRANCHES)}")

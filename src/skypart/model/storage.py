@@ -9,13 +9,13 @@ import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 
-from skypart import __version__
 from skypart.atomic import atomic_path
 from skypart.errors import SkyPartError
 from skypart.images.preprocess import Preprocessing
 from skypart.model.backbone import build_backbone, describe_backbone
 from skypart.model.skypart import HeadConfig, SkyPart
 from skypart.model.weights_files import load_strictly, read_state
+from skypart.version import __version__
 
 FORMAT_VERSION = 2
 SECTIONS: dict[str, dict[str, type]] = {

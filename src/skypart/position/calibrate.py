@@ -13,10 +13,10 @@ from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
 from skypart.atomic import check_place, write_text
+from skypart.drawing.files import check_figure_path, save_figure
 from skypart.errors import SkyPartError
-from skypart.evaluation.drawing import check_picture, save_figure
+from skypart.geo.geodesy import LocalFrame
 from skypart.images.decode import list_photos
-from skypart.maps.local_frame import LocalFrame
 from skypart.maps.manifest import Manifest
 from skypart.position.confidence import MOST_WRONG, RIGHT_M, Calibration, fit
 from skypart.position.fix import Fix
@@ -224,7 +224,7 @@ def _draw_reliability(axes: Any, confidence: Floats, right: NDArray[np.bool_]) -
 def run_calibration(locator: Locator, labelled: Path, outside: Sequence[Path], picture: Path) -> str:
     """`skypart calibrate`: fit, check by cross-validation, store, draw; the text for the terminal."""
     report_file = picture.with_suffix(".json")
-    check_picture(picture)
+    check_figure_path(picture)
     if picture.resolve().parent == locator.index.folder.resolve():
         raise SkyPartError(f"{picture}: lies in the index, whose files it could replace; choose a place outside it")
     for file in (picture, report_file):

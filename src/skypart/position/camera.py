@@ -2,8 +2,8 @@
 
 import math
 
+from skypart.geo.geodesy import offset
 from skypart.position.fix import Hints
-from skypart.position.geodesy import offset
 
 
 def ground_width(hints: Hints) -> float | None:

@@ -3,12 +3,12 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from skypart.geo.footprint import Footprint
+from skypart.geo.geodesy import distance_m
 from skypart.images.decode import RgbImage
-from skypart.maps.footprint import Footprint
 from skypart.maps.index import MapIndex
 from skypart.maps.store import Hit
 from skypart.position.fix import Hints, Peak
-from skypart.position.geodesy import distance_m
 from skypart.position.refine import Homography, Refinement, TokenReader, Tokens, between, fit, laid, perspective, refine
 
 WIDER = 1.2

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 
-from skypart.maps.footprint import Footprint
+from skypart.geo.footprint import Footprint
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -7,10 +7,10 @@ import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.patches import Circle
 
-from skypart.evaluation.drawing import AMBER, BLUE, STYLE
+from skypart.drawing.style import AMBER, BLUE, STYLE
+from skypart.geo.footprint import Bounds
+from skypart.geo.geodesy import LocalFrame
 from skypart.images.decode import RgbImage
-from skypart.maps.footprint import Bounds
-from skypart.maps.local_frame import LocalFrame
 from skypart.position.fix import Fix
 from skypart.position.labelled import LabelledPhoto
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from pyproj import Transformer
 
 from skypart.errors import SkyPartError
-from skypart.position.geodesy import distance_m
+from skypart.geo.geodesy import distance_m
 
 NAMES = ("positions.csv", "frames.csv", "labels.csv", "poses.csv")
 FILE = ("file", "path", "photo", "image", "name")

@@ -8,15 +8,15 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
+from skypart.embedding import Embedder
+from skypart.geo.geodesy import distance_m
 from skypart.images.decode import RgbImage
 from skypart.maps.index import MapIndex
 from skypart.maps.store import Circle, Hit
-from skypart.model.embedder import Embedder
 from skypart.position.camera import drone_place, ground_width
 from skypart.position.closer import CloserLook, LocateOptions
 from skypart.position.confidence import MATCHING, Calibration, default_calibration
 from skypart.position.fix import Candidate, Fix, Hints, Peak, Prior
-from skypart.position.geodesy import distance_m
 from skypart.position.refine import Refinement, TokenReader
 from skypart.position.usable import unusable
 from skypart.position.vote import find_peaks

@@ -5,11 +5,11 @@ from collections.abc import Collection, Sequence
 from contextlib import closing
 from pathlib import Path
 
+from skypart.embedding import load
 from skypart.errors import SkyPartError
 from skypart.images.decode import list_photos, read_rgb
 from skypart.images.exif import read_camera_facts
 from skypart.maps.index import MapIndex
-from skypart.model.embedder import load
 from skypart.position.closer import LocateOptions
 from skypart.position.fix import Fix, Hints, Prior
 from skypart.position.hints import hints_of, join_hints

@@ -10,10 +10,10 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Circle
 from matplotlib.patheffects import withStroke
 
-from skypart.evaluation.drawing import AMBER, BLUE, STYLE
+from skypart.drawing.style import AMBER, BLUE, STYLE
+from skypart.geo.footprint import Bounds
+from skypart.geo.geodesy import FloatArray, LocalFrame
 from skypart.images.decode import RgbImage
-from skypart.maps.footprint import Bounds
-from skypart.maps.local_frame import FloatArray, LocalFrame
 from skypart.position.track_point import TrackPoint
 from skypart.position.truth import Truth
 

@@ -8,10 +8,10 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
+from skypart.embedding import Embedder, PatchTokens
+from skypart.geo.footprint import Footprint
+from skypart.geo.geodesy import LocalFrame
 from skypart.images.decode import RgbImage
-from skypart.maps.footprint import Footprint
-from skypart.maps.local_frame import LocalFrame
-from skypart.model.embedder import Embedder, PatchTokens
 
 Points = NDArray[np.float64]
 Homography = NDArray[np.float64]
@@ -67,35 +67,31 @@ class TokenReader:
 
     def __call__(self, pictures: Sequence[RgbImage]) -> list[Tokens]:
         """Tokens of pictures, in one batch."""
-        return self._placed(*self.embedder.patch_tokens(self._inputs(pictures)))
+        return self._placed(self.embedder.patch_tokens(self.embedder.preprocess(pictures)))
 
     def photo(self, picture: RgbImage) -> tuple[NDArray[np.float32], Tokens]:
         """The embedding (dim,) of one picture, and its tokens."""
-        embedding, patches, grid = self.embedder.tokens(self._inputs([picture]))
-        return embedding[0], replace(self._placed(patches, grid)[0], shape=picture.shape[0] / picture.shape[1])
+        embedding, patches = self.embedder.embed_with_patches(self.embedder.preprocess([picture]))
+        return embedding[0], replace(self._placed(patches)[0], shape=picture.shape[0] / picture.shape[1])
 
-    def _inputs(self, pictures: Sequence[RgbImage]) -> NDArray[np.float32]:
-        """(b, 3, size, size) of pictures."""
-        return np.stack([self.embedder.preprocessing(picture) for picture in pictures])
-
-    def _placed(self, patches: PatchTokens, grid: tuple[int, int]) -> list[Tokens]:
+    def _placed(self, patches: PatchTokens) -> list[Tokens]:
         """Unit tokens of a batch with their centres: each patch's tokens of all blocks in one row."""
-        rows, columns = grid
+        rows, columns = patches.grid
         y, x = np.meshgrid((np.arange(rows) + 0.5) / rows, (np.arange(columns) + 0.5) / columns, indexing="ij")
         centres = np.stack([x.ravel(), y.ravel()], axis=1)
         # what all patches share tells none apart
-        centred = patches - patches.mean(axis=(1, 2), keepdims=True) - self._position
+        centred = patches.tokens - patches.tokens.mean(axis=(1, 2), keepdims=True) - self._position
         unit = centred / np.linalg.norm(centred, axis=-1, keepdims=True).clip(1e-6)
         joined = np.concatenate(unit / np.sqrt(len(unit)), axis=-1)
         return [Tokens(each, centres) for each in joined.astype(np.float32)]
 
     @cached_property
-    def _position(self) -> PatchTokens:
+    def _position(self) -> NDArray[np.float32]:
         """(blocks, 1, n, c) what tokens say of their position."""
         edge = self.embedder.size
         greys = [np.full((edge, edge, 3), level, dtype=np.uint8) for level in (60, 120, 180)]
-        blank = self.embedder.patch_tokens(self._inputs(greys))[0].mean(axis=1, keepdims=True)
-        position: PatchTokens = blank - blank.mean(axis=2, keepdims=True)
+        blank = self.embedder.patch_tokens(self.embedder.preprocess(greys)).tokens.mean(axis=1, keepdims=True)
+        position: NDArray[np.float32] = blank - blank.mean(axis=2, keepdims=True)
         return position
 
 

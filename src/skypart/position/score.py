@@ -8,9 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from skypart.errors import SkyPartError
-from skypart.maps.local_frame import FloatArray, wrapped
+from skypart.geo.geodesy import FloatArray, distance_m, wrapped
 from skypart.position.frames import Frames
-from skypart.position.geodesy import distance_m
 from skypart.position.track_point import TrackPoint
 from skypart.position.truth import Truth
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from skypart.maps.local_frame import LocalFrame
+from skypart.geo.geodesy import LocalFrame
 from skypart.position.fix import Fix
 from skypart.position.motion import RADIUS_95, Floats
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from skypart.maps.local_frame import LocalFrame
+from skypart.geo.geodesy import LocalFrame
 from skypart.position.beliefs import NONE, Beliefs, born, predicted, updated
 from skypart.position.motion import Floats, Motion, radius_95
 from skypart.position.sightings import Sighting

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from skypart import progress
 from skypart.errors import SkyPartError
-from skypart.maps.local_frame import LocalFrame
+from skypart.geo.geodesy import LocalFrame
 from skypart.position.fix import Fix
 from skypart.position.frame import Frame
 from skypart.position.frames import Frames

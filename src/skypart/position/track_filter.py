@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from skypart.errors import SkyPartError
-from skypart.maps.local_frame import LocalFrame
+from skypart.geo.geodesy import LocalFrame
 from skypart.position.beliefs import (
     NONE,
     Beliefs,

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from skypart.errors import SkyPartError
-from skypart.maps.local_frame import FloatArray
+from skypart.geo.geodesy import FloatArray
 from skypart.position.labelled import FILE, LATITUDE, LONGITUDE
 
 TIME = ("time_s", "time", "seconds", "t")

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from skypart.maps.local_frame import LocalFrame
+from skypart.geo.geodesy import LocalFrame
 from skypart.maps.store import Hit
 from skypart.position.fix import Peak
 

@@ -7,7 +7,6 @@ from fastapi import FastAPI, Request, Response
 from fastapi.responses import FileResponse
 from fastapi.staticfiles import StaticFiles
 
-from skypart import __version__
 from skypart.serve.assets import STATIC
 from skypart.serve.guard import Guard
 from skypart.serve.map_routes import map_routes
@@ -17,6 +16,7 @@ from skypart.serve.photo_routes import photo_routes
 from skypart.serve.problems import handle_problems
 from skypart.serve.service import LocateService
 from skypart.serve.state import State
+from skypart.version import __version__
 
 DESCRIPTION = "Find where a drone photo was taken on the map of this index. Latitude and longitude are WGS 84 degrees."
 

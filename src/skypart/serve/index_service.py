@@ -10,12 +10,12 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from skypart.embedding.parts_figure import draw_graph, part_overlay
 from skypart.errors import SkyPartError
+from skypart.geo.footprint import Footprint
 from skypart.images.decode import RgbImage, is_image, read_rgb
 from skypart.maps.addresses import told
-from skypart.maps.footprint import Footprint
 from skypart.maps.map_source import UnreadableMapError
-from skypart.model.picture import draw_graph, part_overlay
 from skypart.position.fix import Fix, Hints, Prior
 from skypart.position.labelled import NAMES, read_labelled
 from skypart.position.locate import Locator

@@ -4,7 +4,7 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Request, Response
 
-from skypart.maps.footprint import Footprint
+from skypart.geo.footprint import Footprint
 from skypart.serve.answers import ExampleAnswer, HealthAnswer, IndexAnswer
 from skypart.serve.photos import jpeg, png
 from skypart.serve.problems import Problem, RefusedError

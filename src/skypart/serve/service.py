@@ -7,8 +7,8 @@ from typing import NotRequired, Protocol, TypedDict
 import numpy as np
 from numpy.typing import NDArray
 
+from skypart.geo.footprint import Footprint
 from skypart.images.decode import RgbImage
-from skypart.maps.footprint import Footprint
 from skypart.position.fix import Fix, Hints, Prior
 
 

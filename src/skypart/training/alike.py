@@ -10,7 +10,8 @@ from numpy.typing import NDArray
 from skypart.atomic import atomic_path
 from skypart.datasets.records import Record
 from skypart.datasets.sampler import index_locations
-from skypart.model.embedder import embed_long, load
+from skypart.embedding.files import embed_paths
+from skypart.model.embedder import load_torch
 from skypart.training.data import fingerprint
 from skypart.training.precision import autocast
 
@@ -28,14 +29,14 @@ def likeness(
     Each location's first drone image is compared with the others' first tiles, as the model `start` sees them at
     `size` pixels, neither augmented nor corrupted. precision: of the run, if not single.
     """
-    embedder = load(start, size=size, device=device)
+    embedder = load_torch(start, size=size, device=device)
     in_what = "" if precision is None else f"-{precision}".replace("torch.", "")
     kept = folder / f"alike-{embedder.digest[:12]}-{fingerprint(records)[:12]}{in_what}.npy"
     if not kept.is_file():
         index = index_locations(records)
         firsts = [records[images[0]].path for view in (index.drone, index.satellite) for images in view]
         with autocast(device, precision):
-            drone, tile = np.split(embed_long(embedder, firsts, "which locations look alike"), 2)
+            drone, tile = np.split(embed_paths(embedder, firsts, "which locations look alike"), 2)
         across = drone @ tile.T
         with atomic_path(kept) as temporary:
             np.save(temporary, ((across + across.T) / 2).astype(np.float32))

@@ -14,11 +14,11 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 from torch.optim import AdamW
 
-from skypart import __version__
 from skypart.atomic import atomic_path
 from skypart.errors import SkyPartError
 from skypart.model.weights_files import load_strictly
 from skypart.progress import console
+from skypart.version import __version__
 
 FORMAT_VERSION = 1
 _NAME = re.compile(r"^step-(\d{8})\.ckpt\.safetensors$")

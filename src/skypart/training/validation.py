@@ -11,7 +11,7 @@ from skypart.evaluation.distance import sdm
 from skypart.evaluation.metrics import retrieval_metrics
 from skypart.evaluation.protocol import positions
 from skypart.evaluation.ranking import top_matches
-from skypart.model.embedder import Embedder
+from skypart.model.embedder import TorchEmbedder
 from skypart.model.skypart import SkyPart
 from skypart.training.data import TrainingImages
 
@@ -61,7 +61,7 @@ def validate(model: SkyPart, split: HoldOut, images: TrainingImages, device: tor
     validation, else clear.
     """
     was_training = model.training
-    embedder = Embedder(model, device)
+    embedder = TorchEmbedder(model, device)
     drone, satellite = split.drone, split.satellite
     drone_vectors = np.concatenate(
         [

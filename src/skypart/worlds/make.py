@@ -18,11 +18,11 @@ from pathlib import Path
 
 import numpy as np
 
-from skypart import __version__
 from skypart.atomic import write_text
 from skypart.errors import SkyPartError
 from skypart.progress import progress_bar
 from skypart.signals import answering
+from skypart.version import __version__
 from skypart.worlds.draw import POSE_FIELDS, Job, Settings, Site, Source, run_job
 from skypart.worlds.layouts import LAYOUTS, Layout, fit, layout_named, location_name
 from skypart.worlds.procedural import Region

@@ -6,9 +6,9 @@ import cv2
 import numpy as np
 from PIL import Image
 
+from skypart.drawing.files import save_image
 from skypart.errors import SkyPartError
 from skypart.images.decode import RgbImage, is_image, read_rgb
-from skypart.images.picture_file import save_picture
 
 PATTERNS = (
     ("satellite/{}/*", "drone/{}/*", "satellite"),
@@ -35,7 +35,7 @@ def write_sheet(root: Path, out: Path, rows: int = 8, start: int = 0, columns: i
     width = max(len(line) for line in lines)
     blank = np.full((size, size, 3), 255, dtype=np.uint8)
     sheet = np.vstack([np.hstack(line + [blank] * (width - len(line))) for line in lines])
-    save_picture(Image.fromarray(sheet), out)
+    save_image(Image.fromarray(sheet), out)
 
 
 def _pictures(root: Path, pattern: str) -> list[Path]:

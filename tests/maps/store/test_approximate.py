@@ -10,7 +10,7 @@ import pytest
 from numpy.typing import NDArray
 
 from skypart.errors import SkyPartError
-from skypart.maps.footprint import Bounds
+from skypart.geo.footprint import Bounds
 from skypart.maps.store import EmbeddedStore, Hit, ViewBatch, approximate, segment, snapshot
 from tests.maps.store.builders import batch, places, rows_of, unit
 

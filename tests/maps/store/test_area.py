@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from pyproj import Geod
 
 from skypart.errors import SkyPartError
-from skypart.maps.footprint import Bounds
+from skypart.geo.footprint import Bounds
 from skypart.maps.store import Circle
 from skypart.maps.store.area import inside
 from skypart.maps.store.interface import Within

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from skypart.errors import SkyPartError
-from skypart.maps.footprint import Bounds, Footprint
+from skypart.geo.footprint import Bounds, Footprint
 from skypart.maps.store import Circle, EmbeddedStore, ViewBatch, exact, segment, snapshot
 from skypart.maps.store.area import inside
 from skypart.maps.store.interface import Within

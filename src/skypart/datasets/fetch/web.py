@@ -10,8 +10,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from skypart import __version__
 from skypart.errors import SkyPartError
+from skypart.version import __version__
 
 T = TypeVar("T")
 PASSING = frozenset({408, 416, 425, 429, 500, 502, 503, 504})

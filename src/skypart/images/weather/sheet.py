@@ -8,8 +8,8 @@ import matplotlib
 import numpy as np
 from PIL import Image, ImageDraw, ImageFont
 
+from skypart.drawing.files import check_suffix, save_image
 from skypart.images.decode import RgbImage, read_rgb
-from skypart.images.picture_file import check_suffix, save_picture
 from skypart.images.weather.apply import corrupt
 from skypart.images.weather.names import CONDITIONS, LABELS, PROFILES
 
@@ -56,7 +56,7 @@ def contact_sheet(photo: RgbImage, seed: int = 0, key: str = "", cell: int = 320
 def save_contact_sheet(photo: str | os.PathLike[str], target: str | os.PathLike[str], seed: int = 0) -> None:
     """Write the contact sheet of a photo file to an image file; the photo's file name is its key."""
     check_suffix(target)
-    save_picture(Image.fromarray(contact_sheet(read_rgb(photo), seed, Path(photo).name)), target)
+    save_image(Image.fromarray(contact_sheet(read_rgb(photo), seed, Path(photo).name)), target)
 
 
 @lru_cache(maxsize=8)

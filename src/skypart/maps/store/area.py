@@ -5,8 +5,8 @@ from numpy.typing import NDArray
 
 from skypart.errors import SkyPartError
 from skypart.evaluation.distance import haversine
-from skypart.maps.footprint import Bounds
-from skypart.maps.local_frame import GEOD
+from skypart.geo.footprint import Bounds
+from skypart.geo.geodesy import GEOD
 from skypart.maps.store.interface import Circle, Within
 
 _SPHERE_ERROR = 0.01

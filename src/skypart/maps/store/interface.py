@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from skypart.errors import SkyPartError
-from skypart.maps.footprint import Bounds, Footprint
+from skypart.geo.footprint import Bounds, Footprint
 
 COLUMNS = ("latitude", "longitude", "metres", "rotation")
 """Columns of a table of footprints."""

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from skypart.maps.footprint import Footprint
+from skypart.geo.footprint import Footprint
 from skypart.maps.store.area import check_area, inside
 from skypart.maps.store.interface import COLUMNS, Hit, Within
 from skypart.maps.store.manifest import Manifest

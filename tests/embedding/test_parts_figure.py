@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from skypart.drawing.files import save_image
+from skypart.embedding import Explanation
+from skypart.embedding.parts_figure import EDGE, PALETTE, colour, part_overlay, parts_picture
 from skypart.errors import SkyPartError
-from skypart.images.picture_file import save_picture
-from skypart.model.embedder import Explanation
-from skypart.model.picture import EDGE, PALETTE, colour, part_overlay, parts_picture
 from tests.model.builders import scene
 
 
@@ -54,10 +54,10 @@ def test_every_prototype_has_a_colour() -> None:
 def test_the_suffix_chooses_the_format(tmp_path: Path) -> None:
     picture = Image.new("RGB", (4, 4))
     for name, form in (("a.png", "PNG"), ("b.JPG", "JPEG")):
-        save_picture(picture, tmp_path / name)
+        save_image(picture, tmp_path / name)
         with Image.open(tmp_path / name) as written:
             assert written.format == form
     for name in ("c.xyz", "d"):
-        with pytest.raises(SkyPartError, match=rf"{name}: .* is not a format of pictures.* end the name in .png"):
-            save_picture(picture, tmp_path / name)
+        with pytest.raises(SkyPartError, match=rf"{name}: .* is not an image format.* end the name in .png"):
+            save_image(picture, tmp_path / name)
     assert sorted(p.name for p in tmp_path.iterdir()) == ["a.png", "b.JPG"]

@@ -4,8 +4,8 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, ImageDraw, ImageFont
 
+from skypart.embedding.interface import Explanation
 from skypart.images.decode import RgbImage
-from skypart.model.embedder import Explanation
 
 # Twelve colours that stay apart for most colour-blind readers; more prototypes repeat them.
 PALETTE: tuple[tuple[int, int, int], ...] = (

@@ -3,8 +3,8 @@ import pytest
 from pyproj import CRS, Geod, Transformer
 
 from skypart.errors import SkyPartError
-from skypart.maps.local_frame import LocalFrame, wrapped
-from skypart.position import geodesy
+from skypart.geo import geodesy
+from skypart.geo.geodesy import LocalFrame, wrapped
 
 CENTRES = [
     (33.64, 72.99),

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from skypart.maps.local_frame import LocalFrame, wrapped
+from skypart.geo.geodesy import LocalFrame, wrapped
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,4 +1,4 @@
-"""A flat frame in metres around a point of the Earth."""
+"""Distances, offsets and flat metric frames on the WGS 84 ellipsoid. Degrees are always passed by name."""
 
 from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias
@@ -70,3 +70,24 @@ def wrapped(longitude: ArrayLike, around: float = 0.0, period: float = 360.0) ->
     offset = np.asarray(longitude, dtype=np.float64) - around
     result: FloatArray = around + offset - period * np.round(offset / period)
     return result
+
+
+def distance_m(
+    *, latitude: ArrayLike, longitude: ArrayLike, to_latitude: ArrayLike, to_longitude: ArrayLike
+) -> FloatArray:
+    """Metres along the ellipsoid between points in degrees; any shapes, broadcast."""
+    points = (longitude, latitude, to_longitude, to_latitude)
+    arrays = np.broadcast_arrays(*(np.asarray(each, dtype=np.float64) for each in points))
+    one, other, to_one, to_other = (each.ravel() for each in arrays)
+    metres: FloatArray = GEOD.inv(one, other, to_one, to_other)[2]
+    return metres.reshape(arrays[0].shape)
+
+
+def offset(*, latitude: ArrayLike, longitude: ArrayLike, bearing: ArrayLike, metres: ArrayLike) -> Degrees:
+    """Where one arrives from points in degrees along a compass bearing after `metres`; any shapes, broadcast."""
+    values = (longitude, latitude, bearing, metres)
+    arrays = np.broadcast_arrays(*(np.asarray(each, dtype=np.float64) for each in values))
+    east, north, turn, length = (each.ravel() for each in arrays)
+    to_longitude, to_latitude, _ = GEOD.fwd(east, north, turn, length)
+    shape = arrays[0].shape
+    return Degrees(to_latitude.reshape(shape), to_longitude.reshape(shape))

@@ -1,0 +1,1 @@
+"""What all figures share: their style, and writing them to files."""

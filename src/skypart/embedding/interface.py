@@ -1,0 +1,109 @@
+"""The interface of a loaded model. PyTorch implements it in `skypart.model.embedder`; other runtimes can, too."""
+
+from abc import abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from skypart.errors import SkyPartError
+from skypart.images.decode import ImageLike
+from skypart.images.preprocess import Interpolation, Preprocessing
+
+Vectors = NDArray[np.float32]
+Inputs = NDArray[np.float32]
+"""(n, 3, size, size): images after `Embedder.preprocessing`."""
+
+
+@dataclass(frozen=True, eq=False)
+class PatchTokens:
+    """Patch tokens of n images from some blocks of the backbone.
+
+    tokens: (blocks, n, patches, channels), patches row by row. grid: (rows, columns) of the patches.
+    """
+
+    tokens: NDArray[np.float32]
+    grid: tuple[int, int]
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """The parts that a model found in one image.
+
+    assignment: (rows, columns, prototypes), summing to 1 over prototypes. salience: (prototypes,), 0 where inactive.
+    active: (prototypes,) bool. centroids: (prototypes, 2) as (x, y) in [0, 1]. gate: (part, cls, graph) weights.
+    """
+
+    assignment: NDArray[np.float32]
+    salience: NDArray[np.float32]
+    active: NDArray[np.bool_]
+    centroids: NDArray[np.float32]
+    gate: NDArray[np.float32]
+    embedding: NDArray[np.float32]
+
+
+class Embedder(Protocol):
+    """A loaded model with its preprocessing. The same image gives the same vector in any batch.
+
+    A runtime subclasses this and implements the abstract members; see docs/extending.md.
+    """
+
+    @property
+    @abstractmethod
+    def digest(self) -> str:
+        """Hash of weights and settings. Equal digests mean equal embeddings."""
+
+    @property
+    @abstractmethod
+    def dim(self) -> int:
+        """Length of an embedding."""
+
+    @property
+    @abstractmethod
+    def preprocessing(self) -> Preprocessing:
+        """Turns an image into one input of the model, (3, size, size)."""
+
+    @abstractmethod
+    def embed_inputs(self, inputs: Inputs) -> Vectors:
+        """Embed preprocessed inputs in one pass: (n, dim) unit rows."""
+
+    @abstractmethod
+    def embed_with_patches(self, inputs: Inputs) -> tuple[Vectors, PatchTokens]:
+        """Embeddings (n, dim) and the patch tokens used for matching, in one pass."""
+
+    @abstractmethod
+    def patch_tokens(self, inputs: Inputs) -> PatchTokens:
+        """The patch tokens of `embed_with_patches` alone."""
+
+    @property
+    def size(self) -> int:
+        """Edge of the model input in pixels."""
+        return self.preprocessing.size
+
+    @property
+    def interpolation(self) -> Interpolation:
+        """The filter that resizes images."""
+        return self.preprocessing.interpolation
+
+    @property
+    def can_explain(self) -> bool:
+        """Whether `explain` works: only for models whose head has parts, in runtimes that output them."""
+        return False
+
+    def explain(self, image: ImageLike) -> Explanation:
+        """Parts, salience, layout and fusion gate of one image."""
+        raise SkyPartError("this model has no parts to show; use one with the head `skypart`, in PyTorch")
+
+    def embed(self, images: Sequence[ImageLike], batch_size: int = 16) -> Vectors:
+        """Embed paths, PIL images or uint8 arrays: (n, dim) float32 unit rows, in the order given."""
+        if batch_size < 1:
+            raise SkyPartError(f"batch_size={batch_size} must be at least 1")
+        batches = [images[start : start + batch_size] for start in range(0, len(images), batch_size)]
+        vectors = [self.embed_inputs(self.preprocess(batch)) for batch in batches]
+        return np.concatenate(vectors) if vectors else np.zeros((0, self.dim), dtype=np.float32)
+
+    def preprocess(self, images: Sequence[ImageLike]) -> Inputs:
+        """Model inputs (n, 3, size, size) of at least one image."""
+        return np.stack([self.preprocessing(image) for image in images])
