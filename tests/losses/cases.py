@@ -10,6 +10,7 @@ from torch.func import functional_call
 
 from skypart.losses.altitude import AltitudeLoss
 from skypart.losses.circle import circle_from_pairs, circle_loss
+from skypart.losses.config import Direction
 from skypart.losses.diversity import diversity_loss
 from skypart.losses.info_nce import info_nce_loss
 from skypart.losses.masked_reconstruction import MaskedReconstructionLoss
@@ -18,7 +19,7 @@ from skypart.losses.patch_nce import patch_nce_loss
 from skypart.losses.proxy_anchor import proxy_anchor_loss
 from skypart.losses.self_distillation import self_distillation_loss
 from skypart.losses.teacher_distillation import TeacherDistillationLoss
-from skypart.losses.uapa import Direction, softened_divergence, uapa_loss, uapa_temperature
+from skypart.losses.uapa import softened_divergence, uapa_loss, uapa_temperature
 from tests.losses import reference
 
 D, LOCATIONS, PATCHES, PARTS = 5, 6, 3, 4

@@ -8,7 +8,8 @@ from numpy.typing import NDArray
 from PIL import Image
 from torch import Tensor, nn
 
-from skypart.model import HeadConfig, VisionTransformer, ViTConfig
+from skypart.model import HeadConfig, SkyPart, VisionTransformer, ViTConfig
+from skypart.model.heads.skypart.head import PartHead
 
 TINY_VIT = ViTConfig(patch=14, dim=32, depth=3, heads=2, hidden=64, grid=(4, 4))
 TINY_HEAD = HeadConfig(
@@ -62,3 +63,9 @@ def wave(size: int) -> Tensor:
     y, x = torch.meshgrid(torch.linspace(0, 1, size), torch.linspace(0, 1, size), indexing="ij")
     channels = [torch.sin(9 * x + 4 * y * y), torch.cos(7 * y - 3 * x), torch.sin(23 * x * y + 1)]
     return torch.stack(channels)[None]
+
+
+def part_head(model: SkyPart) -> PartHead:
+    """The paper's head of a model."""
+    assert isinstance(model.head, PartHead)
+    return model.head

@@ -4,6 +4,7 @@ import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -16,7 +17,7 @@ from skypart.errors import SkyPartError
 from skypart.images.preprocess import Preprocessing
 from skypart.model import Embedder, SkyPart, VisionTransformer, save_model
 from skypart.model.embedder import load_torch, new_model
-from tests.model.builders import TINY_HEAD, TINY_VIT, scene, write_scene
+from tests.model.builders import TINY_HEAD, TINY_VIT, part_head, scene, write_scene
 
 
 @pytest.fixture
@@ -69,7 +70,7 @@ def test_explanation_equals_the_model_output(model_path: Path) -> None:
     embedder = load_torch(model_path)
     assert embedder.can_explain
     seen = embedder.explain(scene())
-    output = embedder.forward(embedder.preprocessing(scene())[None])
+    output: Any = embedder.forward(embedder.preprocessing(scene())[None])
     assert seen.assignment.shape == (4, 4, 6)
     assert np.array_equal(seen.assignment.reshape(16, 6), output.assignment[0].numpy())
     assert np.array_equal(seen.embedding, embedder.embed([scene()])[0])
@@ -94,7 +95,7 @@ def test_digests_tell_models_apart(tiny_model: SkyPart) -> None:
         twin.load_state_dict(tiny_model.state_dict())
         seen.add(digest(twin))
     with torch.no_grad():
-        tiny_model.bank.prototypes[0, 0] += 1e-6
+        part_head(tiny_model).bank.prototypes[0, 0] += 1e-6
     seen.add(digest(tiny_model))
     assert len(seen) == 7
 

@@ -7,8 +7,9 @@ import torch
 
 from skypart.errors import SkyPartError
 from skypart.model import SkyPart, VisionTransformer
-from skypart.model.fusion import Readout
-from skypart.model.skypart import SkyPartOutput
+from skypart.model.heads.skypart.fusion import Readout
+from skypart.model.heads.skypart.head import SkyPartOutput
+from skypart.model.skypart import stored_name
 from tests.model.builders import TINY_HEAD, TINY_VIT, pictures, scramble, scrambled_vit
 
 ALTITUDES = torch.tensor([150.0, 200.0, 250.0, 300.0, float("nan"), 210.0])
@@ -48,8 +49,8 @@ def test_gradients_reach_what_learns(readout: Readout, salience_gate: bool, trai
         elif name.startswith("backbone."):
             learns = trainable == 3 or (name.startswith("backbone.norm.") and trainable > 0)
         else:
-            learns = not name.startswith(UNUSED[readout])
-            learns &= salience_gate or not name.startswith("salience.")
+            learns = not stored_name(name).startswith(UNUSED[readout])
+            learns &= salience_gate or not name.startswith("head.salience.")
         assert parameter.requires_grad == learns, name
         assert (parameter.grad is not None) == learns, name
         if learns:

@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 from torch_geometric.nn import GATConv
 
-from skypart.model.graph import GraphAttention, GraphReadout
+from skypart.model.heads.skypart.graph import GraphAttention, GraphReadout
 from tests.model.builders import scramble
 
 NODES, DIM, HEADS, WIDTH = 6, 10, 4, 8

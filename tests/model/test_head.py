@@ -6,11 +6,11 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from skypart.model.film import AltitudeFiLM
-from skypart.model.fusion import BRANCHES, ClsBranch, FusionGate
-from skypart.model.pooling import PartPooling
-from skypart.model.prototypes import PartAggregation, PrototypeBank, patch_centres, weighted_mean
-from skypart.model.salience import SalienceGate, gumbel_noise
+from skypart.model.heads.skypart.film import AltitudeFiLM
+from skypart.model.heads.skypart.fusion import BRANCHES, ClsBranch, FusionGate
+from skypart.model.heads.skypart.pooling import PartPooling
+from skypart.model.heads.skypart.prototypes import PartAggregation, PrototypeBank, patch_centres, weighted_mean
+from skypart.model.heads.skypart.salience import SalienceGate, gumbel_noise
 from tests.model.builders import scramble
 
 BATCH, PATCHES, PROTOTYPES, DIM = 3, 12, 5, 16

@@ -9,8 +9,8 @@ import torch
 from skypart.errors import SkyPartError
 from skypart.model import HeadConfig, SkyPart, VisionTransformer, ViTConfig
 from skypart.model.cost import measure
-from skypart.model.fusion import Readout
-from tests.model.builders import TINY_HEAD, TINY_VIT, pictures, scramble, wave
+from skypart.model.heads.skypart.fusion import Readout
+from tests.model.builders import TINY_HEAD, TINY_VIT, part_head, pictures, scramble, wave
 
 READOUTS: tuple[Readout, ...] = ("full", "cls", "part", "no_graph")
 
@@ -70,7 +70,7 @@ def test_evaluation_is_bit_identical_whatever_altitude(tiny_model: SkyPart) -> N
 
 def test_altitude_and_noise_matter_in_training(tiny_model: SkyPart) -> None:
     tiny_model.train()
-    tiny_model.cls_branch.eval()
+    part_head(tiny_model).cls_branch.eval()
     images, noise = pictures(4, 56, 56), torch.zeros(4, 6)
     low = tiny_model(images, torch.full((4,), 150.0), noise)
     assert torch.equal(tiny_model(images, torch.full((4,), 150.0), noise).embedding, low.embedding)
@@ -87,7 +87,7 @@ def test_patch_and_cls_tokens_from_other_layers() -> None:
     with torch.no_grad():
         output = model(images)
         one, two = vit(images, taps=(1, 2))
-        by_hand = model.head(two.cls, one.patches, one.grid)
+        by_hand = model.head([two, one])
     assert torch.equal(output.embedding, by_hand.embedding)
 
 
@@ -162,5 +162,5 @@ def test_the_same_seed_gives_the_same_head_and_leaves_the_stream_alone(shared_we
     one = SkyPart.from_backbone(str(shared_weights), TINY_HEAD, seed=3)
     assert torch.equal(torch.rand(1), expected)
     same, other = (SkyPart.from_backbone(str(shared_weights), TINY_HEAD, seed=seed) for seed in (3, 4))
-    assert torch.equal(one.bank.prototypes, same.bank.prototypes)
-    assert not torch.equal(one.bank.prototypes, other.bank.prototypes)
+    assert torch.equal(part_head(one).bank.prototypes, part_head(same).bank.prototypes)
+    assert not torch.equal(part_head(one).bank.prototypes, part_head(other).bank.prototypes)

@@ -7,7 +7,7 @@ import torch
 
 from skypart.images.preprocess import Preprocessing
 from skypart.losses.config import LossConfig
-from skypart.model.skypart import HeadConfig
+from skypart.model.heads.skypart.head import HeadConfig
 from skypart.training.distributed import Workers
 from skypart.training.recipe import (
     BackboneRecipe,
@@ -22,6 +22,9 @@ from skypart.training.setup import Run, prepare
 
 ALONE = Workers(0, 1, torch.device("cpu"))
 PREPROCESSING = Preprocessing(size=28)
+SMALL_HEAD = HeadConfig(
+    prototypes=6, part_dim=32, embedding_dim=48, refine_hidden=40, salience_hidden=8, gate_hidden=16
+)
 
 
 def small_recipe(root: Path, out: Path, teacher: bool = True) -> Recipe:
@@ -30,9 +33,7 @@ def small_recipe(root: Path, out: Path, teacher: bool = True) -> Recipe:
     return Recipe(
         data=DataRecipe(root=str(root), workers=0, validation=0.25, validation_drone=4),
         backbone=BackboneRecipe(name="untrained:tiny", size=28, trainable_blocks=2),
-        head=HeadConfig(
-            prototypes=6, part_dim=32, embedding_dim=48, refine_hidden=40, salience_hidden=8, gate_hidden=16
-        ),
+        head=SMALL_HEAD,
         batch=BatchRecipe(locations=4, drone=2, steps=5),
         loss=LossConfig(mar_hidden=32, altitude_hidden=16),
         optimiser=OptimiserRecipe(epochs=2, warmup_epochs=0.4, precision="float32"),

@@ -7,7 +7,7 @@ import torch
 from skypart.model.skypart import SkyPart
 from skypart.training.average import MovingAverage
 from tests.model.builders import pictures
-from tests.training.small_runs import small_recipe, small_run
+from tests.training.small_runs import SMALL_HEAD, small_run
 
 
 def moved(model: SkyPart, seed: int) -> None:
@@ -54,7 +54,7 @@ def test_frozen_parts_stay_bit_equal_and_nothing_learns(sues: Path, tmp_path: Pa
 
 @pytest.mark.parametrize(("patch_layer", "cls_layer"), [(0, 0), (1, 4), (2, 3)])
 def test_the_students_trunk_serves_the_average(sues: Path, tmp_path: Path, patch_layer: int, cls_layer: int) -> None:
-    head = replace(small_recipe(sues, tmp_path).head, patch_layer=patch_layer, cls_layer=cls_layer)
+    head = replace(SMALL_HEAD, patch_layer=patch_layer, cls_layer=cls_layer)
     student = small_run(sues, tmp_path, teacher=False, head=head).student
     average = MovingAverage(student, 0.9)
     moved(student, 1)

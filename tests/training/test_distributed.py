@@ -14,7 +14,7 @@ import torch
 import torch.distributed as dist
 
 from skypart.errors import SkyPartError
-from skypart.model.fusion import JointBatchNorm
+from skypart.model.heads.skypart.fusion import JointBatchNorm
 from skypart.model.storage import load_model
 from skypart.training.checkpoint import Progress, checkpoints
 from skypart.training.distributed import Workers, all_agree, gather, leader_first, start_workers
@@ -24,7 +24,7 @@ from skypart.training.overfit import overfit
 from skypart.training.recipe import Recipe
 from skypart.training.setup import Run, prepare
 from tests.training.fake_data import make_sues
-from tests.training.small_runs import ALONE, small_recipe, write_recipe
+from tests.training.small_runs import ALONE, SMALL_HEAD, small_recipe, write_recipe
 
 FORK = multiprocessing.get_context("fork")
 CPU = torch.device("cpu")
@@ -107,7 +107,7 @@ def test_two_processes_give_the_loss_and_gradients_of_one(
 def cls_only(recipe: Recipe) -> Recipe:
     """The baseline, in which most of the head has no loss."""
     loss = replace(recipe.loss, part=False, alt=False, patch_nce=False)
-    return replace(recipe, loss=loss, head=replace(recipe.head, readout="cls"))
+    return replace(recipe, loss=loss, head=replace(SMALL_HEAD, readout="cls"))
 
 
 def test_the_cls_only_baseline_too(sues: Path, tmp_path: Path) -> None:
@@ -181,8 +181,9 @@ def test_a_signal_to_one_process_stops_all_after_the_same_step(sues: Path, tmp_p
 def broken_on_one(workers: Workers, recipe: Recipe) -> str:
     run = prepare(recipe, workers)
     if workers.rank == 1:
-        inner = run.loss.mar.forward
-        run.loss.mar.forward = lambda *inputs: inner(*inputs) * float("nan")  # type: ignore[method-assign]
+        (mar,) = [term for term in run.loss.terms if term.name == "mar"]
+        inner = mar.forward
+        mar.forward = lambda **inputs: inner(**inputs) * float("nan")
     try:
         train(run)
     except SkyPartError as error:

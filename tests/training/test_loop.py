@@ -25,8 +25,9 @@ from skypart.training.journal import Journal
 from skypart.training.loop import Result, _Loop, train
 from skypart.training.recipe import BatchRecipe
 from skypart.training.setup import Run, prepare
+from tests.model.builders import part_head
 from tests.training.fake_data import make_sues
-from tests.training.small_runs import ALONE, small_recipe, small_run
+from tests.training.small_runs import ALONE, SMALL_HEAD, small_recipe, small_run
 
 
 def tensors(path: Path | None) -> dict[str, torch.Tensor]:
@@ -191,9 +192,9 @@ def test_a_broken_group_stops_the_run_within_its_step(
     run = small_run(sues, tmp_path, run=replace(small_recipe(sues, tmp_path).run, checkpoint_every=1))
     inner = loss.forward  # type: ignore[attr-defined]
 
-    def forward(self: Any, *inputs: Any) -> torch.Tensor:
+    def forward(self: Any, **inputs: Any) -> torch.Tensor:
         forward.calls += 1  # type: ignore[attr-defined]
-        found: torch.Tensor = inner(self, *inputs)
+        found: torch.Tensor = inner(self, **inputs)
         return found * float(value) if forward.calls == 4 else found  # type: ignore[attr-defined]
 
     forward.calls = 0  # type: ignore[attr-defined]
@@ -216,7 +217,7 @@ def test_a_broken_group_stops_the_run_within_its_step(
 def test_an_infinite_gradient_stops_before_it_touches_a_weight(sues: Path, tmp_path: Path) -> None:
     run = small_run(sues, tmp_path)
     before = {name: value.clone() for name, value in run.step.named_parameters()}
-    run.student.project.weight.register_hook(lambda gradient: gradient * float("inf"))  # type: ignore[no-untyped-call]
+    part_head(run.student).project.weight.register_hook(lambda gradient: gradient * float("inf"))  # type: ignore[no-untyped-call]
     with pytest.raises(SkyPartError, match=r"the gradient is NaN or infinite at step 0.*\.jpg"):
         train(run)
     assert all(torch.equal(before[name], value) for name, value in run.step.named_parameters())
@@ -271,9 +272,10 @@ def test_collapsed_prototypes_are_warned_of(sues: Path, tmp_path: Path, monkeypa
     train(healthy)
     assert not any("collapsing" in text for text in said)
     run = small_run(sues, tmp_path / "b", optimiser=replace(healthy.recipe.optimiser, head_lr=1e-12, epochs=1))
-    run.student.bank.temperature = 1e-3
-    run.student.film.gamma.data.zero_()
-    run.student.film.beta.data.copy_(run.student.bank.prototypes.data[2].expand(4, -1))
+    head = part_head(run.student)
+    head.bank.temperature = 1e-3
+    head.film.gamma.data.zero_()
+    head.film.beta.data.copy_(head.bank.prototypes.data[2].expand(4, -1))
     train(run)
     assert any("prototypes are collapsing" in text and "100 %" in text for text in said)
     assert run.student.training
@@ -422,12 +424,12 @@ def test_a_start_keeps_its_head_and_the_file_says_so(
     sues: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     recipe = small_recipe(sues, tmp_path / "a", teacher=False)
-    start = prepare(replace(recipe, head=replace(recipe.head, pooled_parts=5)), ALONE).student
+    start = prepare(replace(recipe, head=replace(SMALL_HEAD, pooled_parts=5)), ALONE).student
     start.preprocessing = replace(start.preprocessing, interpolation="area", level=True)
     save_model(start, tmp_path / "start.safetensors")
     backbone = replace(recipe.backbone, start=str(tmp_path / "start.safetensors"))
     model = load_model(train(prepare(replace(recipe, backbone=backbone), ALONE)).model)
-    assert model.config.pooled_parts == model.recipe["head"]["pooled_parts"] == 5
+    assert vars(model.config)["pooled_parts"] == model.recipe["head"]["pooled_parts"] == 5
     assert model.preprocessing.interpolation == "area"
     assert model.preprocessing.level and model.recipe["backbone"]["level"]
     assert "not the recipe's: head.pooled_parts = 5" in " ".join(capsys.readouterr().err.split())

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from skypart.model.skypart import stored_name
 from skypart.training.checkpoint import parameter_names
 from skypart.training.optimiser import learning_rate_factor, set_learning_rate
 from skypart.training.recipe import BackboneRecipe
@@ -30,7 +31,7 @@ def settings_by_name(run: Run) -> dict[str, tuple[float, float]]:
 def test_every_learning_parameter_is_in_exactly_one_group_and_no_other(sues: Path, tmp_path: Path) -> None:
     run = small_run(sues, tmp_path)
     learning = {
-        f"{part}.{name}"
+        f"{part}.{stored_name(name)}"
         for part, module in (("student", run.student), ("loss", run.loss))
         for name, parameter in module.named_parameters()
         if parameter.requires_grad

@@ -4,11 +4,14 @@ from pathlib import Path
 import pytest
 import torch
 
-from skypart.losses.geopart import LossBatch, LossReport
+from skypart.losses.geopart import LossInputs, LossReport
+from skypart.model.heads import Draws
+from skypart.model.skypart import SkyPart
 from skypart.training.data import Batch
 from skypart.training.recipe import BackboneRecipe, DistillRecipe
 from skypart.training.setup import Run
-from skypart.training.step import Chance
+from skypart.training.step import draw_step
+from tests.model.builders import part_head
 from tests.training.small_runs import small_recipe, small_run
 
 CPU = torch.device("cpu")
@@ -18,15 +21,15 @@ def first_batch(run: Run) -> Batch:
     return next(run.data.epoch(0))
 
 
-def chance(run: Run, images: int = 12) -> Chance:
-    return Chance.draw(1, 0, images, run.student.config.prototypes, 4, run.recipe.distill)
+def draws(run: Run, images: int = 12) -> Draws:
+    return draw_step(run.student.head, 1, 0, images, 4, run.recipe.distill)
 
 
-def losses(run: Run, mar_weight: float = 1.0) -> LossReport:
+def losses(run: Run, mar_ramp: float = 1.0) -> LossReport:
     batch = first_batch(run)
     teacher = run.teacher.of(batch.records, CPU) if run.teacher is not None else None
     average = run.average.model if run.average is not None else None
-    report: LossReport = run.step(batch, chance(run), average, teacher, mar_weight)[0]
+    report: LossReport = run.step(batch, draws(run), average, teacher, mar_ramp)[0]
     return report
 
 
@@ -44,7 +47,9 @@ def test_the_full_recipe_has_every_group_and_term(sues: Path, tmp_path: Path) ->
 
 def test_gradients_reach_all_that_learns_and_nothing_else(sues: Path, tmp_path: Path) -> None:
     run = small_run(sues, tmp_path)
-    run.student.bank.prototypes.data.add_(0.05 * torch.randn(6, 32, generator=torch.Generator().manual_seed(0)))
+    part_head(run.student).bank.prototypes.data.add_(
+        0.05 * torch.randn(6, 32, generator=torch.Generator().manual_seed(0))
+    )
     losses(run).total.backward()  # type: ignore[no-untyped-call]
     for name, parameter in run.step.named_parameters():
         if parameter.requires_grad:
@@ -80,7 +85,7 @@ def test_without_teacher_or_altitudes_their_terms_are_absent_and_s_g_gets_no_gra
     run = small_run(sues, tmp_path, teacher=False)
     batch = first_batch(run)
     unlabelled = replace(batch, altitude=torch.full_like(batch.altitude, float("nan")))
-    report = run.step(unlabelled, chance(run), run.average.model if run.average else None, None, 1.0)[0]
+    report = run.step(unlabelled, draws(run), run.average.model if run.average else None, None, 1.0)[0]
     assert "teacher" not in report.terms and set(report.groups) == {"align", "part", "distill"}
     report.total.backward()
     assert run.loss.log_variance["alt"].grad is None
@@ -101,16 +106,17 @@ def test_the_ramp_scales_mar_alone(sues: Path, tmp_path: Path) -> None:
     assert float(found[0].terms["mar"]) == float(found[2].terms["mar"]) > 0.1
 
 
-def test_chance_is_a_function_of_seed_and_step_and_place() -> None:
+def test_draws_are_a_function_of_seed_and_step(tiny_model: SkyPart) -> None:
     recipe = DistillRecipe(mar_ratio=0.3, patches=4)
-    one, same, other = (Chance.draw(5, step, 8, 6, 16, recipe) for step in (3, 3, 4))
-    assert torch.equal(one.noise, same.noise) and torch.equal(one.patches, same.patches)
-    assert not torch.equal(one.noise, other.noise) and not torch.equal(one.masked, other.masked)
+    one, same, other = (draw_step(tiny_model.head, 5, step, 8, 16, recipe) for step in (3, 3, 4))
+    assert one.head is not None and same.head is not None and other.head is not None
+    assert torch.equal(one.head, same.head) and torch.equal(one.patches, same.patches)
+    assert not torch.equal(one.head, other.head) and not torch.equal(one.masked, other.masked)
     assert one.masked.sum(1).tolist() == [5] * 8  # round(0.3 * 16)
     assert one.patches.shape == (8, 4)
     assert all(len(set(row)) == 4 for row in one.patches.tolist())
-    half = one.part(slice(4, 8), CPU)
-    assert torch.equal(half.noise, one.noise[4:]) and torch.equal(half.masked, one.masked[4:])
+    half = one.rows(slice(4, 8), CPU)
+    assert half.head is not None and torch.equal(half.head, one.head[4:]) and torch.equal(half.masked, one.masked[4:])
 
 
 @pytest.mark.parametrize("trainable", [0, 2, 4])
@@ -124,11 +130,11 @@ def test_the_average_sees_its_own_weights_only(sues: Path, tmp_path: Path, train
             if parameter.requires_grad:
                 parameter.add_(0.1 * torch.randn(parameter.shape, generator=generator))
     batch = first_batch(run)
-    seen: list[LossBatch] = []
+    seen: list[LossInputs] = []
     run.step.loss.register_forward_pre_hook(lambda _, inputs: seen.append(inputs[0]))
-    run.step(batch, chance(run), run.average.model, None, 1.0)
+    run.step(batch, draws(run), run.average.model, None, 1.0)
     with torch.no_grad():
-        torch.testing.assert_close(seen[0].ema_embedding, run.average.model(batch.images).embedding)
+        torch.testing.assert_close(seen[0].joined["ema_embedding"], run.average.model(batch.images).embedding)
 
 
 def test_gradient_checkpointing_changes_no_gradient(sues: Path, tmp_path: Path) -> None:

@@ -1,5 +1,7 @@
 """Circle loss (Sun et al., 2020) over drone x satellite pairs."""
 
+from typing import Self
+
 import torch
 from torch import Tensor
 
@@ -10,6 +12,27 @@ from skypart.losses.pairs import (
     masked_logsumexp,
     masked_mean,
 )
+from skypart.losses.term import LossContext, LossTerm
+
+
+class CircleLoss(LossTerm):
+    """Circle loss with a fixed margin and scale."""
+
+    name = "circle"
+    group = "align"
+
+    def __init__(self, margin: float = 0.25, gamma: float = 64.0) -> None:
+        super().__init__()
+        self.margin, self.gamma = margin, gamma
+
+    @classmethod
+    def build(cls, context: LossContext) -> Self:
+        """With the margin and scale of the recipe."""
+        return cls(context.config.circle_margin, context.config.circle_gamma)
+
+    def forward(self, embedding: Tensor, location: Tensor, is_drone: Tensor) -> Tensor:
+        """Scalar loss of embedding (B, D), location (B,) int64 and is_drone (B,) bool."""
+        return circle_loss(embedding, location, is_drone, self.margin, self.gamma)
 
 
 def circle_loss(

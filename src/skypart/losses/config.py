@@ -1,10 +1,12 @@
 """What GeoPartLoss is made of: every term's switch, weight and constants."""
 
 from dataclasses import dataclass, fields
-from typing import get_args
+from typing import Literal, TypeAlias, get_args
 
 from skypart.errors import SkyPartError
-from skypart.losses.uapa import Direction
+
+Direction: TypeAlias = Literal["reverse", "forward"]
+"""Of UAPA's divergence."""
 
 
 @dataclass(frozen=True)

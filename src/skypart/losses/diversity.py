@@ -1,9 +1,29 @@
 """Prototype diversity: prototypes are pushed towards an orthogonal set."""
 
+from typing import Self
+
 import torch
 from torch import Tensor
 
 from skypart.losses.cosine import cosine_matrix
+from skypart.losses.term import LossContext, LossTerm
+
+
+class DiversityLoss(LossTerm):
+    """Prototype diversity; the same on every process."""
+
+    name = "diversity"
+    group = "part"
+    joined = False
+
+    @classmethod
+    def build(cls, context: LossContext) -> Self:
+        """It has no settings."""
+        return cls()
+
+    def forward(self, prototypes: Tensor) -> Tensor:
+        """Scalar loss of prototypes (K, C)."""
+        return diversity_loss(prototypes)
 
 
 def diversity_loss(prototypes: Tensor) -> Tensor:

@@ -1,53 +1,66 @@
 """GeoPartLoss: all terms in four groups under Kendall's uncertainty weights."""
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple, cast, get_args
 
 import torch
 from torch import Tensor, nn
 
 from skypart.errors import SkyPartError
-from skypart.losses.altitude import AltitudeLoss, has_altitude
-from skypart.losses.circle import circle_loss
+from skypart.losses.altitude import AltitudeLoss
+from skypart.losses.circle import CircleLoss
 from skypart.losses.config import LossConfig
-from skypart.losses.diversity import diversity_loss
-from skypart.losses.info_nce import InfoNceLoss
+from skypart.losses.diversity import DiversityLoss
+from skypart.losses.info_nce import BranchLoss, InfoNceLoss
 from skypart.losses.masked_reconstruction import MaskedReconstructionLoss
-from skypart.losses.patch_nce import patch_nce_loss
+from skypart.losses.patch_nce import PatchNceLoss
 from skypart.losses.proxy_anchor import ProxyAnchorLoss
-from skypart.losses.self_distillation import self_distillation_loss
+from skypart.losses.self_distillation import SelfDistillationLoss
 from skypart.losses.teacher_distillation import TeacherDistillationLoss
-from skypart.losses.uapa import uapa_loss
+from skypart.losses.term import Group, LossContext, LossTerm
+from skypart.losses.uapa import UapaLoss
+from skypart.model.parameter_rules import ParameterRule
+
+TERMS: tuple[type[LossTerm], ...] = (
+    CircleLoss,
+    ProxyAnchorLoss,
+    InfoNceLoss,
+    BranchLoss,
+    PatchNceLoss,
+    UapaLoss,
+    MaskedReconstructionLoss,
+    DiversityLoss,
+    TeacherDistillationLoss,
+    SelfDistillationLoss,
+    AltitudeLoss,
+)
+"""Every term, in the order in which they are built and computed. A term may use what one before it provides."""
+WIDTHS = {"embedding": 768, "tokens": 256, "teacher": 768, "part_pooled": 768}
+"""Size of the last axis of inputs, of the paper's model."""
+
+
+class Needs(NamedTuple):
+    """Names of the inputs that some terms need. joined: gathered from all processes. local: of each process."""
+
+    joined: frozenset[str]
+    local: frozenset[str]
 
 
 @dataclass(frozen=True)
-class LossBatch:
-    """One joined batch of B images; a term whose tensors are None is left out.
+class LossInputs:
+    """Inputs of one batch by name; a term with an input missing is left out. docs/losses.md lists names and shapes.
 
-    The four tensors of MAR may hold the b <= B images of one process only.
+    joined: of the B images of all processes. local: of the b <= B images of this process.
     """
 
-    embedding: Tensor  # (B, D)
-    location: Tensor  # (B,) int64 in [0, locations)
-    is_drone: Tensor  # (B,) bool
-    tokens: Tensor | None = None  # (b, N, C) modulated tokens, MAR's target
-    assignment: Tensor | None = None  # (b, N, K)
-    masked: Tensor | None = None  # (b, N) bool
-    masked_descriptors: Tensor | None = None  # (b, K, C) aggregated from the visible tokens only
-    branches: Tensor | None = None  # (B, branches, D) unit rows
-    patch_tokens: Tensor | None = None  # (B, n, C) patches drawn for patch NCE
-    patch_prototype: Tensor | None = None  # (B, n) int64
-    prototypes: Tensor | None = None  # (K, C)
-    teacher: Tensor | None = None  # (B, T)
-    ema_embedding: Tensor | None = None  # (B, D)
-    altitude: Tensor | None = None  # (B,) metres, NaN where unknown
-    part_pooled: Tensor | None = None  # (B, part_pooled_dim)
-    mar_weight: float = 1.0  # ramp 0..1
+    joined: Mapping[str, Tensor]
+    local: Mapping[str, Tensor] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
 class LossReport:
-    """What one batch gave; only `total` is in the graph.
+    """The losses of one batch; only `total` is in the graph.
 
     total: sum over groups of exp(-s_g) L_g + s_g, scalar.
     groups: L_g of the groups present. terms: every term present, before any weight. weights: exp(-s_g).
@@ -62,135 +75,103 @@ class LossReport:
 class GeoPartLoss(nn.Module):
     """The training objective for a number of training locations.
 
-    Its parameters, all at the head's learning rate but the proxies (see `parameter_roles`):
-    log_variance.{align,part,distill,alt} (s_g), info_nce.log_scale, proxy_anchor.proxies, mar.decoder.*,
-    teacher.project.weight, teacher.norm.*, altitude.head.*. What is switched off has no parameters.
+    widths: size of the last axis of the inputs from which terms build layers. available: names of the inputs that
+    batches will have (default: all); terms that need others are not built, and `left_out` names what they lack.
+    A term is a submodule under its own name; log_variance.{align,part,distill,alt} are the s_g. What is switched off
+    has no parameters.
     """
 
     def __init__(
         self,
         config: LossConfig,
         locations: int,
-        embedding_dim: int = 768,
-        part_dim: int = 256,
-        teacher_dim: int = 768,
-        part_pooled_dim: int = 768,
+        widths: Mapping[str, int] = WIDTHS,
+        available: Collection[str] | None = None,
     ) -> None:
         super().__init__()
-        self.config = c = config
+        self.config = config
         if locations < 1:
             raise SkyPartError(f"GeoPartLoss was given {locations} training locations; it needs at least 1")
-        on = [group for group in ("align", "part", "distill", "alt") if getattr(c, group)]
+        on = [group for group in get_args(Group) if getattr(config, group)]
         if not on:
             raise SkyPartError("all loss groups are off; switch on at least one of align, part, distill, alt")
         self.log_variance = nn.ParameterDict({group: nn.Parameter(torch.zeros(())) for group in on})
-        if c.align and c.proxy_anchor:
-            self.proxy_anchor = ProxyAnchorLoss(locations, embedding_dim, c.proxy_delta, c.proxy_alpha)
-        if c.align and c.info_nce:
-            self.info_nce = InfoNceLoss(c.info_nce_temperature, c.info_nce_smoothing, c.info_nce_max_scale)
-        if c.part and c.mar:
-            self.mar = MaskedReconstructionLoss(part_dim, c.mar_hidden)
-        if c.distill and c.teacher:
-            self.teacher = TeacherDistillationLoss(embedding_dim, teacher_dim)
-        if c.alt:
-            self.altitude = AltitudeLoss(part_pooled_dim, c.altitude_hidden, c.altitude_offset, c.altitude_scale)
-
-    def forward(self, batch: LossBatch) -> LossReport:
-        """Weigh the terms the batch has tensors for; a group without any adds neither loss nor s_g."""
-        groups: dict[str, Tensor] = {}
-        terms: dict[str, Tensor] = {}
-        total = batch.embedding.new_zeros((), dtype=torch.promote_types(batch.embedding.dtype, torch.float32))
-        for group, log_variance in self.log_variance.items():
-            found = self._group_terms(group)(batch)
-            if not found:
+        self.left_out: dict[str, list[str]] = {}
+        self._names: list[str] = []
+        provided: set[str] = set()
+        for term in TERMS:
+            if term.group not in on or not getattr(config, term.name, True):  # altitude is alone in its group
                 continue
-            terms |= found
-            groups[group] = torch.stack([self._weight(term, batch) * loss for term, loss in found.items()]).sum()
-            total = total + torch.exp(-log_variance) * groups[group] + log_variance
+            missing = [] if available is None else [n for n in term.needs if n not in {*available, *provided}]
+            if missing:
+                self.left_out[term.name] = missing
+                continue
+            built = term.build(LossContext(config, locations, widths))
+            self.add_module(term.name, built)
+            self._names.append(term.name)
+            provided |= set(built.provides())
+
+    @property
+    def terms(self) -> list[LossTerm]:
+        """The terms that were built, in order."""
+        return [cast(LossTerm, getattr(self, name)) for name in self._names]
+
+    @property
+    def needs(self) -> Needs:
+        """The inputs that the terms need."""
+        terms = self.terms
+        provided = {name for term in terms for name in term.provides()}
+        names = [{n for term in terms if term.joined == joined for n in term.needs} for joined in (True, False)]
+        return Needs(frozenset(names[0] - provided | {"embedding"}), frozenset(names[1] - provided))
+
+    def forward(self, inputs: LossInputs, ramps: Mapping[str, float] | None = None) -> LossReport:
+        """Weigh the terms whose inputs are there; a group without any adds neither loss nor s_g.
+
+        ramps: further factors of terms by name, such as that of masked reconstruction while it sets in.
+        """
+        found: dict[str, dict[str, Tensor]] = {group: {} for group in self.log_variance}
+        provided: dict[str, Tensor] = {}
+        for term in self.terms:
+            given = {**(inputs.joined if term.joined else inputs.local), **provided}
+            if _complete(term, given, _COMMON | provided.keys()) and term.applies(given):
+                found[term.group][term.name] = term(**{name: given[name] for name in term.needs})
+            provided |= term.provides()
+        groups: dict[str, Tensor] = {}
+        embedding = inputs.joined["embedding"]
+        total = embedding.new_zeros((), dtype=torch.promote_types(embedding.dtype, torch.float32))
+        for group, log_variance in self.log_variance.items():
+            if found[group]:
+                weighted = [self._weight(name, ramps or {}) * loss for name, loss in found[group].items()]
+                groups[group] = torch.stack(weighted).sum()
+                total = total + torch.exp(-log_variance) * groups[group] + log_variance
         return LossReport(
             total,
             {group: loss.detach() for group, loss in groups.items()},
-            {term: loss.detach() for term, loss in terms.items()},
+            {name: loss.detach() for terms in found.values() for name, loss in terms.items()},
             {group: torch.exp(-s.detach()) for group, s in self.log_variance.items()},
         )
 
-    def parameter_roles(self) -> dict[str, str]:
-        """Role of every parameter by name, for the optimiser.
+    def parameter_rules(self) -> dict[str, ParameterRule]:
+        """How each parameter learns, by name, as its term decides; s_g without weight decay."""
+        rules = {f"log_variance.{group}": ParameterRule(decay=False) for group in self.log_variance}
+        for term in self.terms:
+            rules |= {f"{term.name}.{name}": rule for name, rule in term.parameter_rules().items()}
+        return rules
 
-        "proxies": 10 x the head's learning rate; "no_decay": s_g, scale, norms, biases; "decay": the rest.
-        """
-        return {name: _role(name, parameter) for name, parameter in self.named_parameters()}
-
-    def _weight(self, term: str, batch: LossBatch) -> float:
-        ramp = batch.mar_weight if term == "mar" else 1.0
-        return ramp * float(getattr(self.config, f"{term}_weight", 1.0))  # altitude is alone in its group
-
-    def _group_terms(self, group: str) -> Callable[[LossBatch], dict[str, Tensor]]:
-        return {"align": self._align, "part": self._part, "distill": self._distill, "alt": self._alt}[group]
-
-    def _align(self, batch: LossBatch) -> dict[str, Tensor]:
-        c, found = self.config, dict[str, Tensor]()
-        if c.circle:
-            found["circle"] = circle_loss(
-                batch.embedding, batch.location, batch.is_drone, c.circle_margin, c.circle_gamma
-            )
-        if c.proxy_anchor:
-            found["proxy_anchor"] = self.proxy_anchor(batch.embedding, batch.location)
-        if c.info_nce:
-            found["info_nce"] = self.info_nce(batch.embedding, batch.location, batch.is_drone)
-        if c.branches and batch.branches is not None:
-            each = [self.info_nce(branch, batch.location, batch.is_drone) for branch in batch.branches.unbind(1)]
-            found["branches"] = torch.stack(each).mean()
-        if c.patch_nce and batch.patch_tokens is not None:
-            prototype = _needed(batch.patch_prototype, "patch_prototype", "patch_tokens")
-            found["patch_nce"] = patch_nce_loss(
-                batch.patch_tokens, prototype, batch.location, batch.is_drone, c.patch_nce_temperature
-            )
-        if c.uapa:
-            found["uapa"] = uapa_loss(
-                batch.embedding,
-                self.proxy_anchor.proxies,
-                batch.location,
-                batch.is_drone,
-                c.proxy_alpha,
-                c.uapa_temperature,
-                c.uapa_direction,
-            )
-        return found
-
-    def _part(self, batch: LossBatch) -> dict[str, Tensor]:
-        found: dict[str, Tensor] = {}
-        if self.config.mar and batch.masked is not None:
-            tokens = _needed(batch.tokens, "tokens", "masked")
-            assignment = _needed(batch.assignment, "assignment", "masked")
-            descriptors = _needed(batch.masked_descriptors, "masked_descriptors", "masked")
-            found["mar"] = self.mar(tokens, assignment, batch.masked, descriptors)
-        if self.config.diversity and batch.prototypes is not None:
-            found["diversity"] = diversity_loss(batch.prototypes)
-        return found
-
-    def _distill(self, batch: LossBatch) -> dict[str, Tensor]:
-        found: dict[str, Tensor] = {}
-        if self.config.teacher and batch.teacher is not None:
-            found["teacher"] = self.teacher(batch.embedding, batch.teacher)
-        if self.config.ema and batch.ema_embedding is not None:
-            found["ema"] = self_distillation_loss(batch.embedding, batch.ema_embedding)
-        return found
-
-    def _alt(self, batch: LossBatch) -> dict[str, Tensor]:
-        if batch.altitude is None or not bool(has_altitude(batch.altitude, batch.is_drone).any()):
-            return {}
-        part_pooled = _needed(batch.part_pooled, "part_pooled", "altitude")
-        return {"altitude": self.altitude(part_pooled, batch.altitude, batch.is_drone)}
+    def _weight(self, term: str, ramps: Mapping[str, float]) -> float:
+        return ramps.get(term, 1.0) * float(getattr(self.config, f"{term}_weight", 1.0))
 
 
-def _needed(value: Tensor | None, name: str, companion: str) -> Tensor:
-    if value is None:
-        raise SkyPartError(f"the batch of losses has {companion} but not {name}; pass both or neither")
-    return value
+_COMMON = frozenset({"embedding", "location", "is_drone"})
+"""The inputs that every batch has."""
 
 
-def _role(name: str, parameter: Tensor) -> str:
-    if name == "proxy_anchor.proxies":
-        return "proxies"
-    return "decay" if parameter.ndim > 1 else "no_decay"
+def _complete(term: LossTerm, given: Mapping[str, Tensor], common: Collection[str]) -> bool:
+    """Whether all inputs of a term are there. Some of those that are not `common`, but not all, are a mistake."""
+    missing = [name for name in term.needs if name not in given]
+    present = [name for name in term.needs if name in given and name not in common]
+    if missing and present:
+        raise SkyPartError(
+            f"the loss {term.name} was given {', '.join(present)} but not {', '.join(missing)}; give all or none"
+        )
+    return not missing

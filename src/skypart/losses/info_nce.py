@@ -1,6 +1,7 @@
 """Symmetric InfoNCE over drone x satellite pairs, with a learned temperature."""
 
 import math
+from typing import Self
 
 import torch
 from torch import Tensor, nn
@@ -12,24 +13,62 @@ from skypart.losses.pairs import (
     masked_logsumexp,
     masked_mean,
 )
+from skypart.losses.term import LossContext, LossTerm
 
 
-class InfoNceLoss(nn.Module):
+class InfoNceLoss(LossTerm):
     """Owns `log_scale`, the logarithm of the inverse temperature, kept below log(max_scale).
 
     temperature: the initial one. smoothing: label smoothing over the positive and the anchor's negatives.
     """
+
+    name = "info_nce"
+    group = "align"
 
     def __init__(self, temperature: float = 0.07, smoothing: float = 0.1, max_scale: float = 100.0) -> None:
         super().__init__()
         self.smoothing, self.max_scale = smoothing, max_scale
         self.log_scale = nn.Parameter(torch.tensor(-math.log(temperature)))
 
+    @classmethod
+    def build(cls, context: LossContext) -> Self:
+        """With the temperature and smoothing of the recipe."""
+        c = context.config
+        return cls(c.info_nce_temperature, c.info_nce_smoothing, c.info_nce_max_scale)
+
+    def provides(self) -> dict[str, Tensor]:
+        """info_nce_log_scale (), for the loss on each branch."""
+        return {"info_nce_log_scale": self.log_scale}
+
     def forward(self, embedding: Tensor, location: Tensor, is_drone: Tensor) -> Tensor:
         """Scalar loss of embedding (B, D), location (B,) int64 and is_drone (B,) bool."""
         with torch.no_grad():  # on the parameter itself: a clamp in the graph could never be left again
             self.log_scale.clamp_(max=math.log(self.max_scale))
         return info_nce_loss(embedding, location, is_drone, self.log_scale, self.smoothing)
+
+
+class BranchLoss(LossTerm):
+    """InfoNCE on each branch that enters the embedding, with the temperature of the InfoNCE on their sum."""
+
+    name = "branches"
+    group = "align"
+
+    def __init__(self, smoothing: float = 0.1) -> None:
+        super().__init__()
+        self.smoothing = smoothing
+
+    @classmethod
+    def build(cls, context: LossContext) -> Self:
+        """With the smoothing of the recipe."""
+        return cls(context.config.info_nce_smoothing)
+
+    def forward(self, branches: Tensor, location: Tensor, is_drone: Tensor, info_nce_log_scale: Tensor) -> Tensor:
+        """Mean over branches (B, branches, D), unit rows; scalar."""
+        each = [
+            info_nce_loss(branch, location, is_drone, info_nce_log_scale, self.smoothing)
+            for branch in branches.unbind(1)
+        ]
+        return torch.stack(each).mean()
 
 
 def info_nce_loss(

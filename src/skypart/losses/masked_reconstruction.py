@@ -1,14 +1,21 @@
-"""Masked part reconstruction (MAR): a hidden patch is told from the parts of the visible ones."""
+"""Masked part reconstruction (MAR): a hidden patch is predicted from the parts of the visible ones."""
+
+from typing import Self
 
 import torch
 from torch import Tensor, nn
 
 from skypart.errors import SkyPartError
 from skypart.losses.cosine import at_least_float32, paired_cosine
+from skypart.losses.term import LossContext, LossTerm
 
 
-class MaskedReconstructionLoss(nn.Module):
+class MaskedReconstructionLoss(LossTerm):
     """Owns the decoder part_dim -> hidden -> part_dim, which is not part of the deployed model."""
+
+    name = "mar"
+    group = "part"
+    joined = False
 
     def __init__(self, part_dim: int = 256, hidden: int = 512) -> None:
         super().__init__()
@@ -16,13 +23,18 @@ class MaskedReconstructionLoss(nn.Module):
             nn.Linear(part_dim, hidden), nn.GELU(), nn.LayerNorm(hidden), nn.Linear(hidden, part_dim)
         )
 
-    def forward(self, tokens: Tensor, assignment: Tensor, masked: Tensor, descriptors: Tensor) -> Tensor:
+    @classmethod
+    def build(cls, context: LossContext) -> Self:
+        """With a decoder as wide as the tokens."""
+        return cls(context.widths["tokens"], context.config.mar_hidden)
+
+    def forward(self, tokens: Tensor, assignment: Tensor, masked: Tensor, masked_descriptors: Tensor) -> Tensor:
         """Mean of 1 - cos over all masked positions; scalar.
 
         tokens (B, N, C): the modulated tokens, a constant target. assignment (B, N, K): a constant as well.
-        masked (B, N) bool. descriptors (B, K, C): parts aggregated from the visible tokens only.
+        masked (B, N) bool. masked_descriptors (B, K, C): parts aggregated from the visible tokens only.
         """
-        mixed = reconstruction_input(assignment, masked, descriptors)
+        mixed = reconstruction_input(assignment, masked, masked_descriptors)
         decoded = self.decoder(mixed.to(next(self.decoder.parameters()).dtype))
         distance = 1 - paired_cosine(decoded, tokens.detach()[masked])
         return distance.sum() / max(len(distance), 1)

@@ -1,13 +1,36 @@
 """Patch-level NCE: patches of one location under one prototype agree across the views."""
 
+from typing import Self
+
 import torch
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
 from skypart.losses.cosine import unit
 from skypart.losses.pairs import log_one_plus_exp, masked_logsumexp, masked_mean
+from skypart.losses.term import LossContext, LossTerm
 
 _ANCHORS_AT_ONCE = 256  # rows of the similarity matrix alive at a time: 5 MB for 80 images x 64 patches
+
+
+class PatchNceLoss(LossTerm):
+    """Patch NCE at a fixed temperature."""
+
+    name = "patch_nce"
+    group = "align"
+
+    def __init__(self, temperature: float = 0.07) -> None:
+        super().__init__()
+        self.temperature = temperature
+
+    @classmethod
+    def build(cls, context: LossContext) -> Self:
+        """With the temperature of the recipe."""
+        return cls(context.config.patch_nce_temperature)
+
+    def forward(self, patch_tokens: Tensor, patch_prototype: Tensor, location: Tensor, is_drone: Tensor) -> Tensor:
+        """Scalar loss of patch_tokens (B, n, C) and patch_prototype (B, n) int64."""
+        return patch_nce_loss(patch_tokens, patch_prototype, location, is_drone, self.temperature)
 
 
 def patch_nce_loss(

@@ -1,24 +1,45 @@
 """Proxy-anchor loss (Kim et al., 2020): one learned proxy for each training location."""
 
+from typing import Self
+
 import torch
 from torch import Tensor, nn
 
 from skypart.errors import SkyPartError
 from skypart.losses.cosine import cosine_matrix
 from skypart.losses.pairs import masked_mean
+from skypart.losses.term import LossContext, LossTerm
+from skypart.model.parameter_rules import ParameterRule
 
 
-class ProxyAnchorLoss(nn.Module):
+class ProxyAnchorLoss(LossTerm):
     """Owns `proxies` (locations, embedding_dim); both views are pulled to the proxy of their location.
 
     delta: margin on the cosine. alpha: scale of the cosine, also that of UAPA's logits.
     The proxies start with an expected length of 1, so the learning rate means the same for any data set.
     """
 
+    name = "proxy_anchor"
+    group = "align"
+
     def __init__(self, locations: int, embedding_dim: int = 768, delta: float = 0.1, alpha: float = 32.0) -> None:
         super().__init__()
         self.delta, self.alpha = delta, alpha
         self.proxies = nn.Parameter(torch.randn(locations, embedding_dim) * embedding_dim**-0.5)
+
+    @classmethod
+    def build(cls, context: LossContext) -> Self:
+        """One proxy for each training location."""
+        c = context.config
+        return cls(context.locations, context.widths["embedding"], c.proxy_delta, c.proxy_alpha)
+
+    def provides(self) -> dict[str, Tensor]:
+        """proxies (locations, D), for UAPA."""
+        return {"proxies": self.proxies}
+
+    def parameter_rules(self) -> dict[str, ParameterRule]:
+        """Proxies have a learning rate of their own."""
+        return {"proxies": ParameterRule("proxies")}
 
     def forward(self, embedding: Tensor, location: Tensor) -> Tensor:
         """Scalar loss of embedding (B, D) and location (B,) int64 in [0, locations)."""

@@ -1,8 +1,27 @@
 """Self-distillation: the embedding follows that of the exponential moving average of the model."""
 
+from typing import Self
+
 from torch import Tensor
 
 from skypart.losses.cosine import paired_cosine
+from skypart.losses.term import LossContext, LossTerm
+
+
+class SelfDistillationLoss(LossTerm):
+    """Distillation from the moving average of the model."""
+
+    name = "ema"
+    group = "distill"
+
+    @classmethod
+    def build(cls, context: LossContext) -> Self:
+        """It has no settings."""
+        return cls()
+
+    def forward(self, embedding: Tensor, ema_embedding: Tensor) -> Tensor:
+        """Scalar loss of embedding (B, D) and ema_embedding (B, D)."""
+        return self_distillation_loss(embedding, ema_embedding)
 
 
 def self_distillation_loss(embedding: Tensor, ema_embedding: Tensor) -> Tensor:

@@ -1,18 +1,29 @@
 """Distillation from the frozen teacher's CLS token."""
 
+from typing import Self
+
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from skypart.losses.cosine import at_least_float32, paired_cosine
+from skypart.losses.term import LossContext, LossTerm
 
 
-class TeacherDistillationLoss(nn.Module):
+class TeacherDistillationLoss(LossTerm):
     """Owns the projector phi(f) = LayerNorm(W f), embedding_dim -> teacher_dim."""
+
+    name = "teacher"
+    group = "distill"
 
     def __init__(self, embedding_dim: int = 768, teacher_dim: int = 768) -> None:
         super().__init__()
         self.project = nn.Linear(embedding_dim, teacher_dim, bias=False)
         self.norm = nn.LayerNorm(teacher_dim)
+
+    @classmethod
+    def build(cls, context: LossContext) -> Self:
+        """With a projector from the embedding to the teacher's CLS token."""
+        return cls(context.widths["embedding"], context.widths["teacher"])
 
     def forward(self, embedding: Tensor, teacher: Tensor) -> Tensor:
         """Mean over images of MSE(phi f, LayerNorm(t)) + 1 - cos(phi f, t); scalar.

@@ -1,15 +1,36 @@
 """Uncertainty-aware proxy alignment: the drone's proxy distribution follows the satellite's."""
 
 import math
-from typing import Literal, TypeAlias
+from typing import Self
 
 import torch
 from torch import Tensor
 
+from skypart.losses.config import Direction
 from skypart.losses.cosine import at_least_float32, cosine_matrix
 from skypart.losses.pairs import same_location
+from skypart.losses.term import LossContext, LossTerm
 
-Direction: TypeAlias = Literal["reverse", "forward"]
+
+class UapaLoss(LossTerm):
+    """UAPA on the logits of the proxies."""
+
+    name = "uapa"
+    group = "align"
+
+    def __init__(self, alpha: float = 32.0, base_temperature: float = 4.0, direction: Direction = "reverse") -> None:
+        super().__init__()
+        self.alpha, self.base_temperature, self.direction = alpha, base_temperature, direction
+
+    @classmethod
+    def build(cls, context: LossContext) -> Self:
+        """With the scale, temperature and direction of the recipe."""
+        c = context.config
+        return cls(c.proxy_alpha, c.uapa_temperature, c.uapa_direction)
+
+    def forward(self, embedding: Tensor, proxies: Tensor, location: Tensor, is_drone: Tensor) -> Tensor:
+        """Scalar loss of embedding (B, D) and proxies (C, D)."""
+        return uapa_loss(embedding, proxies, location, is_drone, self.alpha, self.base_temperature, self.direction)
 
 
 def uapa_loss(

@@ -3,7 +3,8 @@
 from skypart.embedding.interface import Explanation
 from skypart.model.backbone import load_backbone
 from skypart.model.embedder import Embedder, TorchEmbedder, load
-from skypart.model.skypart import HeadConfig, SkyPart, SkyPartOutput
+from skypart.model.heads.skypart.head import HeadConfig, SkyPartOutput
+from skypart.model.skypart import SkyPart
 from skypart.model.storage import load_model, save_model
 from skypart.model.vit import VisionTransformer, ViTConfig
 

@@ -23,6 +23,11 @@ class Backbone(Protocol):
     gradient_checkpointing: bool
 
     @property
+    def undecayed(self) -> tuple[str, ...]:
+        """Beginnings of the names of parameters that get no weight decay, beside norms and biases."""
+        ...
+
+    @property
     def dim(self) -> int:
         """Token width."""
         ...

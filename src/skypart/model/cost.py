@@ -13,7 +13,7 @@ class Cost:
     """Multiply-adds of one image at `size` pixels, and parameters by top-level module.
 
     linear: convolutions and linear layers. attention: the products QK' and AV inside the backbone.
-    parts: assignment, aggregation, centroids and graph mixing in the head.
+    parts: what the head computes outside of linear layers.
     """
 
     size: int
@@ -39,9 +39,16 @@ class Cost:
         }
 
 
-def parameters_by_module(model: nn.Module) -> dict[str, int]:
-    """Parameters of each direct child."""
-    return {name: sum(p.numel() for p in child.parameters()) for name, child in model.named_children()}
+def count_parameters(module: nn.Module) -> int:
+    """Number of parameters of a module."""
+    return sum(parameter.numel() for parameter in module.parameters())
+
+
+def parameters_by_module(module: nn.Module) -> dict[str, int]:
+    """Parameters of each direct child that has any; a parameter of `module` itself counts under its own name."""
+    found = {name: count_parameters(child) for name, child in module.named_children()}
+    own = {name: parameter.numel() for name, parameter in module.named_parameters(recurse=False)}
+    return {name: count for name, count in (found | own).items() if count}
 
 
 def measure(model: SkyPart, size: int | None = None) -> Cost:
@@ -60,18 +67,17 @@ def measure(model: SkyPart, size: int | None = None) -> Cost:
     was_training = model.training
     try:
         with torch.inference_mode():
-            output = model.eval()(torch.zeros(1, 3, size, size))
+            model.eval()(torch.zeros(1, 3, size, size))
     finally:
         model.train(was_training)
         for hook in hooks:
             hook.remove()
-    patches, prototypes = output.assignment.shape[1:]
-    config = model.config
+    patches = (size // model.tokens_from.patch) ** 2
     tokens = patches + 1 + getattr(getattr(model.backbone, "config", None), "registers", 0)
     return Cost(
         size=size,
-        parameters=parameters_by_module(model),
+        parameters={"backbone": count_parameters(model.backbone)} | parameters_by_module(model.head),
         linear=linear,
         attention=2 * tokens * tokens * model.tokens_from.dim * max(model.taps),
-        parts=prototypes * patches * (2 * config.part_dim + 2) + config.graph_layers * prototypes**2 * config.part_dim,
+        parts=model.head.extra_multiply_adds(patches),
     )

@@ -17,8 +17,9 @@ from skypart.images.decode import ImageLike
 from skypart.images.level import LEVELLING
 from skypart.images.preprocess import Preprocessing
 from skypart.model.backbone import describe_backbone
+from skypart.model.heads import Head, HeadOutput, describe_settings
 from skypart.model.shipped import verified_default
-from skypart.model.skypart import SkyPart, SkyPartOutput
+from skypart.model.skypart import SkyPart
 from skypart.model.sources import resolve
 from skypart.model.storage import load_model, save_model
 from skypart.model.vit import Tokens, VisionTransformer
@@ -42,7 +43,7 @@ class TorchEmbedder(EmbedderInterface):
     @property
     def dim(self) -> int:
         """Length of an embedding."""
-        return self.model.config.embedding_dim
+        return self.model.head.widths["embedding"]
 
     @cached_property
     def digest(self) -> str:
@@ -52,7 +53,7 @@ class TorchEmbedder(EmbedderInterface):
             prepared["level"] = LEVELLING
         else:
             del prepared["level"]  # models from before this setting keep their digest, indexes and caches theirs
-        settings = [asdict(self.model.config), prepared, describe_backbone(self.model.backbone)]
+        settings = [describe_settings(self.model.config), prepared, describe_backbone(self.model.backbone)]
         digest = hashlib.blake2b(json.dumps(settings, sort_keys=True).encode(), digest_size=16)
         for key, tensor in sorted(self.model.state_dict().items()):
             digest.update(key.encode())
@@ -64,15 +65,15 @@ class TorchEmbedder(EmbedderInterface):
         vectors: Vectors = self.forward(inputs).embedding.cpu().numpy()
         return vectors
 
-    def outputs(self, images: Sequence[ImageLike], batch_size: int = 16) -> Iterator[SkyPartOutput]:
+    def outputs(self, images: Sequence[ImageLike], batch_size: int = 16) -> Iterator[HeadOutput]:
         """The model's whole output, batch by batch."""
         for start in range(0, len(images), batch_size):
             yield self.forward(self.preprocess(images[start : start + batch_size]))
 
-    def forward(self, inputs: Inputs) -> SkyPartOutput:
+    def forward(self, inputs: Inputs) -> HeadOutput:
         """Run preprocessed inputs (n, 3, size, size) without gradient."""
         with torch.inference_mode():
-            output: SkyPartOutput = self.model(torch.from_numpy(inputs).to(self.device))
+            output: HeadOutput = self.model(torch.from_numpy(inputs).to(self.device))
         return output
 
     @property
@@ -85,11 +86,12 @@ class TorchEmbedder(EmbedderInterface):
     def embed_with_patches(self, inputs: Inputs) -> tuple[Vectors, PatchTokens]:
         """Embeddings (n, dim) of preprocessed inputs and the patch tokens of `matched_blocks`."""
         with torch.inference_mode():
-            model, taps = self.model, (*self.model.taps, *self.matched_blocks)
-            backbone = model.tokens_from
-            cls, patches, *found = backbone.finish(backbone.trunk(torch.from_numpy(inputs).to(self.device), taps), taps)
-            output = model.head(cls.cls.float(), patches.patches.float(), patches.grid)
-        return output.embedding.cpu().numpy(), _stack(found)
+            head, backbone = self.model.head, self.model.tokens_from
+            read, matched = self.model.taps, self.matched_blocks
+            images = torch.from_numpy(inputs).to(self.device)
+            tokens = backbone.finish(backbone.trunk(images, (*read, *matched)), (*read, *matched))
+            output: HeadOutput = head([each.float() for each in tokens[: len(read)]])
+        return output.embedding.cpu().numpy(), _stack(tokens[len(read) :])
 
     def patch_tokens(self, inputs: Inputs) -> PatchTokens:
         """The patch tokens of `matched_blocks` alone."""
@@ -101,20 +103,12 @@ class TorchEmbedder(EmbedderInterface):
     @property
     def can_explain(self) -> bool:
         """Whether the head has parts to show."""
-        return True
+        return type(self.model.head).explain is not Head.explain
 
     def explain(self, image: ImageLike) -> Explanation:
         """Parts, salience, layout and fusion gate of one image."""
-        output = next(self.outputs([image], 1))
-        rows, columns = output.grid
-        return Explanation(
-            assignment=output.assignment[0].reshape(rows, columns, -1).cpu().numpy(),
-            salience=output.salience[0].cpu().numpy(),
-            active=output.active[0].cpu().numpy(),
-            centroids=output.centroids[0].cpu().numpy(),
-            gate=output.gate[0].cpu().numpy(),
-            embedding=output.embedding[0].cpu().numpy(),
-        )
+        found = self.model.head.explain(next(self.outputs([image], 1)), 0)
+        return super().explain(image) if found is None else found
 
 
 def _stack(found: Sequence[Tokens]) -> PatchTokens:

@@ -13,13 +13,14 @@ from skypart.atomic import atomic_path
 from skypart.errors import SkyPartError
 from skypart.images.preprocess import Preprocessing
 from skypart.model.backbone import build_backbone, describe_backbone
-from skypart.model.skypart import HeadConfig, SkyPart
+from skypart.model.heads import DEFAULT_KIND, HEADS, describe_settings, read_settings, settings_class
+from skypart.model.skypart import SkyPart
 from skypart.model.weights_files import load_strictly, read_state
 from skypart.version import __version__
 
 FORMAT_VERSION = 2
 SECTIONS: dict[str, dict[str, type]] = {
-    "head": {"altitude_bins": list},
+    "head": {},
     "backbone": {},
     "preprocessing": {"size": int, "interpolation": str},
     "recipe": {},
@@ -48,7 +49,7 @@ def save_model(model: SkyPart, path: str | Path, dtype: Literal["float32", "floa
         "format": "skypart",
         "format_version": str(FORMAT_VERSION),
         "skypart_version": __version__,
-        "head": json.dumps(asdict(model.config)),
+        "head": json.dumps(describe_settings(model.config)),
         "backbone": json.dumps(describe_backbone(model.backbone)),
         "preprocessing": json.dumps(asdict(model.preprocessing)),
         "recipe": json.dumps(model.recipe),
@@ -88,7 +89,9 @@ def read_metadata(path: Path) -> dict[str, Any]:
         for section, settings in SECTIONS.items():
             found[section] = _settings(json.loads(header[section]), section, settings)
         _settings(found["backbone"], "backbone", BACKBONE_SETTINGS.get(found["backbone"].get("kind", "vit"), {}))
-        found["head"]["altitude_bins"] = tuple(found["head"]["altitude_bins"])
+        if found["head"].get("kind", DEFAULT_KIND) == DEFAULT_KIND:
+            _settings(found["head"], "head", {"altitude_bins": list})
+        found["head"] = {k: tuple(value) if isinstance(value, list) else value for k, value in found["head"].items()}
     except KeyError as error:
         raise SkyPartError(f"{path}: the model's header is damaged (no {error}); download or save it again") from error
     except (TypeError, ValueError) as error:
@@ -115,10 +118,14 @@ def load_model(path: str | Path) -> SkyPart:
     """Read a model file; the result is in evaluation mode, in float32, on the CPU."""
     file = Path(path)
     header = read_metadata(file)
-    for section, settings in (("head", HeadConfig), ("preprocessing", Preprocessing)):
-        if unknown := set(header[section]) - {field.name for field in fields(settings)}:
+    kind = header["head"].get("kind", DEFAULT_KIND)
+    if kind not in HEADS:
+        raise SkyPartError(f"{file}: unknown head {kind!r}; upgrade skypart")
+    for section, settings in (("head", settings_class(kind)), ("preprocessing", Preprocessing)):
+        known = {field.name for field in fields(settings)} | ({"kind"} if section == "head" else set())
+        if unknown := set(header[section]) - known:
             raise SkyPartError(f"{file}: unknown {section} settings {', '.join(sorted(unknown))}; upgrade skypart")
-    model = SkyPart(build_backbone(header["backbone"]), HeadConfig(**header["head"]))
+    model = SkyPart(build_backbone(header["backbone"]), read_settings(header["head"]))
     state = {key: tensor.float() if tensor.is_floating_point() else tensor for key, tensor in read_state(file).items()}
     load_strictly(model, state, str(file))
     model.preprocessing = Preprocessing(**header["preprocessing"])
@@ -136,6 +143,6 @@ def card_fields(model: SkyPart) -> dict[str, Any]:
         "level": model.preprocessing.level,
         "parameters": f"{sum(p.numel() for p in model.parameters()) / 1e6:.2f} M",
         "backbone": model.provenance.get("backbone", description["kind"]),
-        "readout": model.config.readout,
+        "readout": model.head.readouts.current,
         **{key: model.provenance[key] for key in CARD_TEXTS if key in model.provenance},
     }

@@ -15,6 +15,8 @@ class TransformersBackbone(nn.Module):
     The number of prefix tokens (CLS, registers) is the token count less the patch grid.
     """
 
+    undecayed: tuple[str, ...] = ()
+
     def __init__(self, model: Any) -> None:
         super().__init__()
         self.model = model

@@ -45,6 +45,10 @@ class Tokens(NamedTuple):
     patches: Tensor
     grid: tuple[int, int]
 
+    def float(self) -> "Tokens":
+        """The same tokens in single precision."""
+        return Tokens(self.cls.float(), self.patches.float(), self.grid)
+
 
 class Trunk(NamedTuple):
     """Tokens x (batch, tokens, dim) after the first `blocks` blocks; `inside`: those at taps on the way."""
@@ -152,7 +156,10 @@ class VisionTransformer(nn.Module):
     """Patch embedding, CLS and register tokens, positions, blocks, and a final norm at every tap.
 
     `freeze` decides which blocks learn; the frozen ones run without gradient, whatever the caller does.
+    undecayed: beginnings of the names of parameters that get no weight decay, beside norms and biases.
     """
+
+    undecayed = ("pos_embed", "cls_token", "register_tokens")
 
     def __init__(self, config: ViTConfig) -> None:
         super().__init__()

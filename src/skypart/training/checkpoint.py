@@ -16,6 +16,7 @@ from torch.optim import AdamW
 
 from skypart.atomic import atomic_path
 from skypart.errors import SkyPartError
+from skypart.model.skypart import stored_name
 from skypart.model.weights_files import load_strictly
 from skypart.progress import console
 from skypart.version import __version__
@@ -156,7 +157,7 @@ def load_checkpoint(path: Path, modules: Mapping[str, nn.Module], optimiser: Ada
 def parameter_names(modules: Mapping[str, nn.Module]) -> dict[int, str]:
     """Names of all parameters by identity."""
     return {
-        id(parameter): f"{name}.{key}"
+        id(parameter): f"{name}.{stored_name(key)}"
         for name, module in modules.items()
         for key, parameter in module.named_parameters()
     }

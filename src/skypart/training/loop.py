@@ -15,18 +15,17 @@ from torch.nn.parallel import DistributedDataParallel
 from skypart.atomic import write_text
 from skypart.errors import SkyPartError
 from skypart.losses.geopart import LossReport
-from skypart.model.skypart import SkyPartOutput
+from skypart.model.heads import HeadOutput
 from skypart.model.storage import save_model
 from skypart.signals import answering
 from skypart.training.checkpoint import Progress, save_checkpoint
 from skypart.training.data import Batch
 from skypart.training.distributed import all_agree
-from skypart.training.health import measure_health
 from skypart.training.journal import Journal
 from skypart.training.optimiser import learning_rate_factor, set_learning_rate
 from skypart.training.resume import resume
 from skypart.training.setup import Run
-from skypart.training.step import Chance
+from skypart.training.step import draw_step
 from skypart.training.validation import rank, validate
 
 
@@ -129,19 +128,18 @@ class _Loop:
         journal.step(self.progress.step, _state(report, recipe.optimiser.head_lr * factor, rate))
         if step % recipe.run.log_every == 0:
             journal.record("train", step, _scalars(report, recipe.optimiser.head_lr * factor, rate, norm))
-            journal.record("health", step, measure_health(output).scalars())
+            journal.record("health", step, run.student.head.health(output))
 
-    def _forward(self, batch: Batch, draw: int) -> tuple[LossReport, SkyPartOutput]:
+    def _forward(self, batch: Batch, draw: int) -> tuple[LossReport, HeadOutput]:
         """Losses of one batch; `draw` numbers the batches of the run and fixes their random numbers."""
         run, recipe = self.run, self.run.recipe
         each, rank = len(batch.images), run.workers.rank
         patches = (recipe.backbone.size // run.student.tokens_from.patch) ** 2
-        prototypes = run.student.config.prototypes
-        joined = Chance.draw(recipe.run.seed, draw, each * run.workers.world, prototypes, patches, recipe.distill)
+        joined = draw_step(run.student.head, recipe.run.seed, draw, each * run.workers.world, patches, recipe.distill)
         ramp = recipe.distill.mar_ramp_epochs * run.steps_per_epoch
-        found: tuple[LossReport, SkyPartOutput] = self.step(
+        found: tuple[LossReport, HeadOutput] = self.step(
             batch,
-            joined.part(slice(rank * each, (rank + 1) * each), run.workers.device),
+            joined.rows(slice(rank * each, (rank + 1) * each), run.workers.device),
             run.average.model if run.average is not None else None,
             run.teacher.of(batch.records, run.workers.device) if run.teacher is not None else None,
             min(1.0, self.progress.step / max(1.0, ramp)),
@@ -209,18 +207,15 @@ class _Loop:
     def _warn_of_collapse(self, journal: Journal) -> None:
         """Look at a few training images and say so if one prototype has taken over."""
         run = self.run
-        if not run.workers.leads or not (run.recipe.head.readout != "cls" or run.recipe.loss.part):
+        if not run.workers.leads or not (run.student.head.readouts.current != "cls" or run.recipe.loss.part):
             return
         with torch.no_grad():
             spread = run.split.train[:: max(1, len(run.split.train) // 8)][:8]
             images = torch.stack([torch.from_numpy(run.preprocessing(r.path)) for r in spread])
-            health = measure_health(run.student.eval()(images.to(run.workers.device)))
+            warning = run.student.head.collapse_warning(run.student.eval()(images.to(run.workers.device)))
             run.student.train()
-        if health.collapsed:
-            journal.say(
-                f"[yellow]prototypes are collapsing: the largest holds {100 * health.largest:.0f} % of all patches; "
-                "raise loss.diversity_weight or lower optimiser.head_lr[/]"
-            )
+        if warning:
+            journal.say(f"[yellow]{warning}[/]")
 
     def _checkpoint(self) -> None:
         """Write a checkpoint from the leading process."""

@@ -9,26 +9,27 @@ from skypart.losses.geopart import GeoPartLoss
 from skypart.model.skypart import SkyPart
 from skypart.training.recipe import OptimiserRecipe
 
-_UNDECAYED = ("film.", "bank.", "backbone.pos_embed", "backbone.cls_token", "backbone.register_tokens")
-
 
 def build_optimiser(model: SkyPart, loss: GeoPartLoss, recipe: OptimiserRecipe) -> AdamW:
-    """AdamW over what learns: backbone, head, proxies, each with and without weight decay.
+    """AdamW over what learns, grouped by the rules of backbone, head and losses.
 
-    Norms, biases, FiLM, prototypes and s_g are not decayed. Each group carries its `peak` learning rate.
+    Each group carries its `peak` learning rate.
     """
+    rates = {
+        "backbone": recipe.backbone_lr,
+        "head": recipe.head_lr,
+        "proxies": recipe.head_lr * recipe.proxy_factor,
+    }
     groups: dict[tuple[float, float], list[nn.Parameter]] = {}
-    for name, parameter in model.named_parameters():
-        if parameter.requires_grad:
-            speed = recipe.backbone_lr if name.startswith("backbone.") else recipe.head_lr
-            decayed = parameter.ndim > 1 and not name.startswith(_UNDECAYED)
-            groups.setdefault((speed, recipe.weight_decay if decayed else 0.0), []).append(parameter)
-    roles = loss.parameter_roles()
-    for name, parameter in loss.named_parameters():
-        speed = recipe.head_lr * (recipe.proxy_factor if roles[name] == "proxies" else 1.0)
-        groups.setdefault((speed, 0.0 if roles[name] == "no_decay" else recipe.weight_decay), []).append(parameter)
+    for owner in (model, loss):
+        rules = owner.parameter_rules()
+        for name, parameter in owner.named_parameters():
+            if parameter.requires_grad:
+                rule = rules[name]
+                decay = recipe.weight_decay if rule.decay else 0.0
+                groups.setdefault((rates[rule.rate] * rule.factor, decay), []).append(parameter)
     return AdamW(
-        [{"params": p, "lr": speed, "peak": speed, "weight_decay": decay} for (speed, decay), p in groups.items()]
+        [{"params": p, "lr": rate, "peak": rate, "weight_decay": decay} for (rate, decay), p in groups.items()]
     )
 
 

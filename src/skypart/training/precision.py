@@ -9,10 +9,13 @@ from skypart.training.recipe import Recipe
 
 @dataclass(frozen=True)
 class Precision:
-    """None: single. learning: of what has a gradient. still: of what has none, frozen blocks and moving average."""
+    """Data types of matrix products; None: float32.
+
+    learning: where there is a gradient. frozen: where there is none, in frozen blocks and the moving average.
+    """
 
     learning: torch.dtype | None = None
-    still: torch.dtype | None = None
+    frozen: torch.dtype | None = None
 
 
 def native_bfloat16() -> bool | None:

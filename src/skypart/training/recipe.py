@@ -5,33 +5,39 @@ import math
 import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, is_dataclass
-from itertools import pairwise
 from pathlib import Path
-from typing import Any, Literal, TypeVar, get_type_hints
+from typing import Annotated, Any, Literal, TypeVar, get_type_hints
 
-from pydantic import ConfigDict, TypeAdapter, ValidationError
+from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic.fields import FieldInfo
 
 from skypart.errors import SkyPartError
 from skypart.images.augment import Augmentation
 from skypart.losses.config import LossConfig
-from skypart.model.skypart import HeadConfig
+from skypart.model.heads import DEFAULT_KIND, HeadSettings, describe_settings, settings_class
 
 T = TypeVar("T")
+Natural = Annotated[int, Field(ge=0)]
+Count = Annotated[int, Field(ge=1)]
+Share = Annotated[float, Field(ge=0, le=1)]
+ShareBelowOne = Annotated[float, Field(ge=0, lt=1)]
+LearningRate = Annotated[float, Field(ge=0, le=1e3)]
+Epochs = Annotated[float, Field(ge=0, le=1e6)]
 
 
 @dataclass(frozen=True)
 class DataRecipe:
-    """What to train on. validation: share of the TRAINING locations kept out to choose the best epoch by."""
+    """What to train on. validation: share of the TRAINING locations held out to choose the best epoch."""
 
     root: str = ""
     kind: str = ""  # recognised from the layout if empty
     also: tuple[str, ...] = ()  # further folders whose training locations are added
-    shares: tuple[float, ...] = ()  # of each folder's locations, root first, that a round takes; empty: all
-    validation: float = 0.1
-    validation_drone: int = 8  # drone images a validation location, evenly over its list
-    workers: int = 1
+    shares: tuple[float, ...] = ()  # of each folder's locations, root first, that one round uses; empty: all
+    validation: ShareBelowOne = 0.1
+    validation_drone: Count = 8  # drone images per validation location, evenly over its list
+    workers: Natural = 1
     weather: Literal["", "paper", "weatherprompt", "both"] = ""  # online on drone images, one of ten conditions each
-    weather_share: float = 1.0  # of the drone images
+    weather_share: Share = 1.0  # of the drone images
 
 
 @dataclass(frozen=True)
@@ -39,39 +45,39 @@ class BackboneRecipe:
     """Where the tokens come from."""
 
     name: str = "dinov2_vits14"
-    size: int = 448  # input pixels, divisible by the patch
+    size: Count = 448  # input pixels, divisible by the patch
     trainable_blocks: int = 6  # the last ones; the others run without gradient
     gradient_checkpointing: bool = False
-    start: str = ""  # a SkyPart model file to fine-tune, instead of a fresh head on `name`
-    level: bool = False  # lift weak contrast, as of fog, in every picture; a model of `start` that does goes on so
+    start: str = ""  # a SkyPart model file to fine-tune, instead of a new head on `name`
+    level: bool = False  # stretch weak contrast in every image; a model of `start` that does so keeps doing it
 
 
 @dataclass(frozen=True)
 class BatchRecipe:
-    """P x M sampling. An epoch has `steps` optimiser steps; 0: as many as see each drone image once on average."""
+    """P x M sampling. An epoch has `steps` optimiser steps; 0: enough to see each drone image once on average."""
 
-    locations: int = 16  # P
-    drone: int = 4  # M drone images a location
-    satellite: int = 1  # satellite images a location
-    steps: int = 0
-    accumulate: int = 1  # batches an optimiser step
-    near: int = 1  # locations of neighbouring names that come into a batch together, as hard negatives
-    alike: bool = False  # those that look most alike to the model of backbone.start come together instead
+    locations: Annotated[int, Field(ge=2)] = 16  # P; one location has no negatives
+    drone: Count = 4  # M drone images per location
+    satellite: Count = 1  # satellite images per location
+    steps: Natural = 0
+    accumulate: Count = 1  # batches per optimiser step
+    near: Count = 1  # locations with neighbouring names that come into a batch together, as hard negatives
+    alike: bool = False  # choose as hard negatives those that the model of backbone.start confuses instead
 
 
 @dataclass(frozen=True)
 class OptimiserRecipe:
-    """AdamW with three speeds, warm-up and a cosine to `floor` of the peak."""
+    """AdamW with three learning rates, warm-up and a cosine schedule down to `floor` of the peak."""
 
-    epochs: int = 60
-    stop_after: int = 0  # epochs after which to stop, before the schedule ends; a second stage goes on. 0: none
-    head_lr: float = 3e-4
-    backbone_lr: float = 3e-5
-    proxy_factor: float = 10.0  # proxies learn at this multiple of head_lr
-    weight_decay: float = 0.05  # not on norms, biases, prototypes, s_g
-    warmup_epochs: float = 5.0
-    floor: float = 0.01
-    clip: float = 1.0  # largest gradient norm; 0: none
+    epochs: Count = 60
+    stop_after: Natural = 0  # epochs after which to stop before the schedule ends; 0: run to its end
+    head_lr: LearningRate = 3e-4
+    backbone_lr: LearningRate = 3e-5
+    proxy_factor: Annotated[float, Field(ge=0, le=1e6)] = 10.0  # proxies learn at this multiple of head_lr
+    weight_decay: Annotated[float, Field(ge=0, le=1e3)] = 0.05  # not on norms, biases, prototypes, s_g
+    warmup_epochs: Epochs = 5.0
+    floor: Share = 0.01
+    clip: Annotated[float, Field(ge=0)] = 1.0  # largest gradient norm; 0: none
     precision: Literal["auto", "float32", "bfloat16"] = "auto"  # auto: see training/precision.py
 
 
@@ -80,11 +86,11 @@ class DistillRecipe:
     """Teacher and moving average."""
 
     teacher: str = "dinov2_vitb14"  # name or file; empty: none
-    teacher_size: int = 224  # pixels, of the uncorrupted image
-    ema: float = 0.996
-    mar_ratio: float = 0.30
-    mar_ramp_epochs: float = 10.0
-    patches: int = 64  # patches an image for patch NCE
+    teacher_size: Count = 224  # pixels, of the uncorrupted image
+    ema: Share = 0.996
+    mar_ratio: ShareBelowOne = 0.30  # of the patches that are masked
+    mar_ramp_epochs: Epochs = 10.0
+    patches: Count = 64  # patches per image for patch NCE
 
 
 @dataclass(frozen=True)
@@ -92,22 +98,22 @@ class RunRecipe:
     """Where results go and how often."""
 
     out: str = "runs/skypart"
-    seed: int = 42
-    validate_every: int = 1  # epochs
-    checkpoint_every: int = 0  # steps; 0: at the end of each epoch
-    keep: int = 2  # newest checkpoints kept
-    log_every: int = 10  # steps
+    seed: Natural = 42
+    validate_every: Count = 1  # epochs
+    checkpoint_every: Natural = 0  # steps; 0: at the end of each epoch
+    keep: Count = 2  # newest checkpoints kept
+    log_every: Count = 10  # steps
     wandb: str = ""  # project name; empty: not used
     device: str = "auto"
 
 
 @dataclass(frozen=True)
 class Recipe:
-    """The whole recipe; each section is a table of the TOML file."""
+    """The whole recipe; each section is a table of the TOML file. `head.kind` chooses the head and its settings."""
 
     data: DataRecipe = field(default_factory=DataRecipe)
     backbone: BackboneRecipe = field(default_factory=BackboneRecipe)
-    head: HeadConfig = field(default_factory=HeadConfig)
+    head: HeadSettings = field(default_factory=lambda: settings_class(DEFAULT_KIND)())
     batch: BatchRecipe = field(default_factory=BatchRecipe)
     augment: Augmentation = field(default_factory=Augmentation)
     loss: LossConfig = field(default_factory=LossConfig)
@@ -117,15 +123,16 @@ class Recipe:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain nested data, for files."""
-        return asdict(self)
+        return asdict(self) | {"head": describe_settings(self.head)}
 
 
 def load_recipe(path: str | Path, overrides: Sequence[str] = ()) -> Recipe:
     """Read a TOML recipe, the one it `extends` first, and apply `section.key=value` overrides."""
     merged = _read_extended(Path(path), ())
+    chosen: dict[str, Any] = {}
     for override in overrides:
-        _override(merged, override)
-    return build_recipe(merged, str(path))
+        _override(chosen, override, merged)
+    return build_recipe(_merge(merged, chosen), str(path))
 
 
 def build_recipe(sections: Mapping[str, Any], source: str) -> Recipe:
@@ -135,110 +142,55 @@ def build_recipe(sections: Mapping[str, Any], source: str) -> Recipe:
     return recipe
 
 
-_RANGES = {
-    "head.prototypes": (1, math.inf),
-    "head.part_dim": (1, math.inf),
-    "head.embedding_dim": (1, math.inf),
-    "head.assignment_temperature": (1e-6, math.inf),
-    "head.refine_hidden": (1, math.inf),
-    "head.salience_hidden": (1, math.inf),
-    "head.salience_temperature": (1e-6, math.inf),
-    "head.graph_layers": (1, math.inf),
-    "head.graph_heads": (1, math.inf),
-    "head.gate_hidden": (1, math.inf),
-    "optimiser.head_lr": (0, 1e3),
-    "optimiser.backbone_lr": (0, 1e3),
-    "optimiser.proxy_factor": (0, 1e6),
-    "optimiser.weight_decay": (0, 1e3),
-    "optimiser.warmup_epochs": (0, 1e6),
-    "optimiser.floor": (0, 1),
-    "optimiser.clip": (0, math.inf),
-    "distill.ema": (0, 1),
-    "distill.mar_ramp_epochs": (0, 1e6),
-    "distill.patches": (1, math.inf),
-    "distill.teacher_size": (1, math.inf),
-    "augment.crop": (1e-3, 1),
-    "augment.aspect": (1, 100),
-    "augment.grey": (0, 1),
-    "augment.blur": (0, 1),
-    "augment.dusk": (0, 1),
-    "augment.haze": (0, 1),
-    "augment.coarse": (0, 1),
-    "augment.jpeg": (0, 1),
-    "augment.cast": (0, 10),
-    "augment.tone": (0, 3),
-    "augment.photo": (0, 1),
-    "augment.night": (0, 1),
-    "augment.sharp": (0, 1),
-    "augment.mirror": (0, 1),
+_AUGMENT_LIMITS = {
+    "crop": (1e-3, 1),
+    "aspect": (1, 100),
+    "grey": (0, 1),
+    "blur": (0, 1),
+    "dusk": (0, 1),
+    "haze": (0, 1),
+    "coarse": (0, 1),
+    "jpeg": (0, 1),
+    "cast": (0, 10),
+    "tone": (0, 3),
+    "photo": (0, 1),
+    "night": (0, 1),
+    "sharp": (0, 1),
+    "mirror": (0, 1),
 }
-"""Keys whose values beyond these bounds, or NaN, train the wrong way or not at all."""
 
 
 def _check(recipe: Recipe, source: str) -> None:
-    """Refuse values that cannot work together."""
-    positive = {
-        "batch.locations": recipe.batch.locations - 1,  # one location has no negatives
-        "batch.drone": recipe.batch.drone,
-        "batch.satellite": recipe.batch.satellite,
-        "batch.accumulate": recipe.batch.accumulate,
-        "batch.near": recipe.batch.near,
-        "optimiser.epochs": recipe.optimiser.epochs,
-        "run.keep": recipe.run.keep,
-        "run.validate_every": recipe.run.validate_every,
-        "run.log_every": recipe.run.log_every,
-        "backbone.size": recipe.backbone.size,
-        "batch.steps": recipe.batch.steps + 1,
-        "run.checkpoint_every": recipe.run.checkpoint_every + 1,
-        "data.workers": recipe.data.workers + 1,
-        "data.validation_drone": recipe.data.validation_drone,
-        "optimiser.stop_after": recipe.optimiser.stop_after + 1,
-        "run.seed": recipe.run.seed + 1,
-    }
-    for key, value in positive.items():
-        if value < 1:
-            raise SkyPartError(f"{source}: {key} is too small for training; raise it")
-    for key, (least, most) in _RANGES.items():
-        section, name = key.split(".")
-        value = getattr(getattr(recipe, section), name)
+    """Raise for values that cannot work together; the limits of single values are on their fields."""
+    for key, (least, most) in _AUGMENT_LIMITS.items():
+        value = getattr(recipe.augment, key)
         if not least <= value <= most:
-            bounds = f"at least {least:g}" if math.isinf(most) else f"between {least:g} and {most:g}"
-            raise SkyPartError(f"{source}: {key} = {value!r} cannot be trained with; choose one {bounds}")
-    if recipe.head.part_dim % recipe.head.graph_heads:
-        raise SkyPartError(f"{source}: head.graph_heads must divide head.part_dim = {recipe.head.part_dim}")
-    if not 0 <= recipe.distill.mar_ratio < 1:
-        raise SkyPartError(
-            f"{source}: distill.mar_ratio = {recipe.distill.mar_ratio!r} is the share of the patches that is hidden; "
-            "choose one in [0, 1)"
-        )
-    _check_bins(recipe, source)
-    if recipe.batch.alike and not (recipe.backbone.start and recipe.batch.near > 1):
-        raise SkyPartError(f"{source}: batch.alike needs a trained model in backbone.start and batch.near above 1")
-    if not 0 <= recipe.data.validation < 1:
-        raise SkyPartError(f"{source}: data.validation is a share of the locations; choose one in [0, 1)")
-    if recipe.data.shares and not (
-        len(recipe.data.shares) == 1 + len(recipe.data.also) and all(0 < share <= 1 for share in recipe.data.shares)
-    ):
-        raise SkyPartError(
-            f"{source}: data.shares names a share in (0, 1] for data.root and for each folder of data.also, "
-            f"{1 + len(recipe.data.also)} in all"
-        )
-    if not 0 <= recipe.data.weather_share <= 1:
-        raise SkyPartError(f"{source}: data.weather_share is a share of the drone images; choose one in [0, 1]")
-
-
-def _check_bins(recipe: Recipe, source: str) -> None:
-    """Refuse altitude bins that would get no image, or none where altitudes are learned."""
-    bins = recipe.head.altitude_bins
-    if not all(map(math.isfinite, bins)) or any(low >= high for low, high in pairwise(bins)):
-        raise SkyPartError(
-            f"{source}: head.altitude_bins = {list(bins)} must be increasing numbers of metres; sort them"
-        )
-    if recipe.loss.alt and not bins:
+            raise SkyPartError(f"{source}: augment.{key} = {value!r}; choose one between {least:g} and {most:g}")
+    if recipe.loss.alt and getattr(recipe.head, "altitude_bins", None) == ():
         raise SkyPartError(
             f"{source}: head.altitude_bins is empty, but altitudes are learned; name the data's altitudes in metres, "
             "or set loss.alt=false where they are unknown"
         )
+    if recipe.batch.alike and not (recipe.backbone.start and recipe.batch.near > 1):
+        raise SkyPartError(f"{source}: batch.alike needs a trained model in backbone.start and batch.near above 1")
+    shares, folders = recipe.data.shares, 1 + len(recipe.data.also)
+    if shares and not (len(shares) == folders and all(0 < share <= 1 for share in shares)):
+        raise SkyPartError(
+            f"{source}: data.shares needs one share in (0, 1] for data.root and for each folder of data.also, "
+            f"{folders} in all"
+        )
+
+
+def _merge(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
+    """The tables of one recipe over those of another. Settings of another kind of head are not inherited."""
+    merged = {section: dict(values) for section, values in below.items()}
+    kind = above.get("head", {}).get("kind")
+    if kind is not None and "head" in merged and kind != merged["head"].get("kind", DEFAULT_KIND):
+        known = {f.name for f in fields(settings_class(kind))}
+        merged["head"] = {key: value for key, value in merged["head"].items() if key in known}
+    for section, values in above.items():
+        merged[section] = merged.get(section, {}) | values
+    return merged
 
 
 def _read_extended(path: Path, seen: tuple[Path, ...]) -> dict[str, Any]:
@@ -259,22 +211,26 @@ def _read_extended(path: Path, seen: tuple[Path, ...]) -> dict[str, Any]:
             raise SkyPartError(f"{path}: {section} stands outside of any [section]; put it under its own")
     if parent is None:
         return content
-    merged = _read_extended(path.parent / str(parent), (*seen, path.resolve()))
-    for section, values in content.items():
-        merged[section] = merged.get(section, {}) | values
-    return merged
+    return _merge(_read_extended(path.parent / str(parent), (*seen, path.resolve())), content)
 
 
-def _override(sections: dict[str, Any], text: str) -> None:
-    """Apply one `section.key=value`; the section may be left out where only one has the key."""
+def _override(sections: dict[str, Any], text: str, below: Mapping[str, Any]) -> None:
+    """Add one `section.key=value` to `sections`; the section may be omitted where only one has the key.
+
+    below: the tables that are overridden.
+    """
     key, equals, raw = text.partition("=")
     if not equals:
         raise SkyPartError(f"override {text!r} is not key=value; write for example optimiser.epochs=5")
     section, dot, name = key.strip().rpartition(".")
     if not dot:
-        owners = [f.name for f in fields(Recipe) if name in _names(f.name)]
+        kind = (below.get("head", {}) | sections.get("head", {})).get("kind", DEFAULT_KIND)
+        names = {f.name: [each.name for each in fields(_section_class(f.name, kind))] for f in fields(Recipe)}
+        owners = [owner for owner, keys in names.items() if name in keys]
         if len(owners) != 1:
-            choices = [f"{owner}.{name}" for owner in owners] or difflib.get_close_matches(name, _all_keys(), 3, 0.4)
+            dotted = [f"{owner}.{key}" for owner, keys in names.items() for key in keys]
+            every = dotted + [key.rpartition(".")[2] for key in dotted]
+            choices = [f"{owner}.{name}" for owner in owners] or difflib.get_close_matches(name, every, 3, 0.4)
             raise SkyPartError(f"override {text!r}: which key is {name!r}? Perhaps {', '.join(choices) or 'none'}")
         section = owners[0]
     try:
@@ -284,20 +240,14 @@ def _override(sections: dict[str, Any], text: str) -> None:
     sections.setdefault(section, {})[name] = value
 
 
-def _names(section: str) -> list[str]:
-    """The keys of a section."""
-    return [f.name for f in fields(get_type_hints(Recipe)[section])]
-
-
-def _all_keys() -> list[str]:
-    """Every `section.key`, and every key alone."""
-    dotted = [f"{f.name}.{name}" for f in fields(Recipe) for name in _names(f.name)]
-    return dotted + [key.rpartition(".")[2] for key in dotted]
+def _section_class(section: str, head_kind: str) -> Any:
+    """The dataclass of a section."""
+    return settings_class(head_kind) if section == "head" else get_type_hints(Recipe)[section]
 
 
 def _build(cls: type[T], values: Mapping[str, Any], source: str, prefix: str) -> T:
-    """Make a dataclass of plain data, field by field, with types checked and unknown keys refused."""
-    hints = get_type_hints(cls)
+    """Build a dataclass from plain data, field by field. Checks types and limits, rejects unknown keys."""
+    hints = get_type_hints(cls, include_extras=True)
     known = [f.name for f in fields(cls)]  # type: ignore[arg-type]
     built: dict[str, Any] = {}
     for key, value in values.items():
@@ -305,20 +255,50 @@ def _build(cls: type[T], values: Mapping[str, Any], source: str, prefix: str) ->
             near = difflib.get_close_matches(key, known, 1, 0.0)
             raise SkyPartError(f"{source}: unknown key {prefix}{key}; did you mean {prefix}{near[0]}?")
         if is_dataclass(hints[key]) and isinstance(value, Mapping):
-            built[key] = _build(hints[key], value, source, f"{prefix}{key}.")
+            section = dict(value)
+            kind = str(section.pop("kind", DEFAULT_KIND)) if hints[key] is HeadSettings else ""
+            section_class = settings_class(kind) if kind else hints[key]
+            built[key] = _build(section_class, section, source, f"{prefix}{key}.")
         else:
             built[key] = _typed(hints[key], value, source, f"{prefix}{key}")
-    return cls(**built)
+    try:
+        return cls(**built)
+    except SkyPartError as error:  # values of one section that cannot work together
+        raise SkyPartError(f"{source}: {prefix}{error}") from error
 
 
 def _typed(hint: Any, value: Any, source: str, key: str) -> Any:
-    """`value` as the type of its field: ints may stand for floats, lists for tuples, nothing else is bent."""
-    if hint is float and isinstance(value, int) and not isinstance(value, bool):
-        return float(value)
+    """`value` as the type of its field. Converts ints to floats and lists to tuples, nothing else."""
+    plain = getattr(hint, "__origin__", hint)
+    if plain is float and isinstance(value, int) and not isinstance(value, bool):
+        value = float(value)
     if isinstance(value, list):
         value = tuple(float(v) if isinstance(v, int) and not isinstance(v, bool) else v for v in value)
     try:
         return TypeAdapter(hint, config=ConfigDict(strict=True)).validate_python(value)
     except ValidationError as error:
-        wanted = error.errors()[0]["msg"]
-        raise SkyPartError(f"{source}: {key} = {value!r} does not fit ({wanted}); correct it") from error
+        problem = error.errors()[0]
+        limits = _limits(hint)
+        if limits and problem["type"] in _BEYOND:
+            raise SkyPartError(f"{source}: {key} = {value!r} cannot be trained with; choose one {limits}") from error
+        raise SkyPartError(f"{source}: {key} = {value!r} does not fit ({problem['msg']}); correct it") from error
+
+
+_BEYOND = {"greater_than", "greater_than_equal", "less_than", "less_than_equal", "finite_number"}
+"""Pydantic's names of errors about limits."""
+
+
+def _limits(hint: Any) -> str:
+    """The limits of an annotated field in words; empty if it has none."""
+    found: dict[str, float] = {}
+    for extra in getattr(hint, "__metadata__", ()):
+        for limit in extra.metadata if isinstance(extra, FieldInfo) else ():
+            found |= {name: getattr(limit, name) for name in ("ge", "gt", "le", "lt") if hasattr(limit, name)}
+    low, high = found.get("ge", found.get("gt", -math.inf)), found.get("le", found.get("lt", math.inf))
+    if math.isinf(low) and math.isinf(high):
+        return ""
+    if math.isinf(high):
+        return f"at least {low:g}" if "ge" in found else f"above {low:g}"
+    if "lt" in found:
+        return f"in [{low:g}, {high:g})"
+    return f"between {low:g} and {high:g}"

@@ -76,7 +76,7 @@ def _differences(old: dict[str, Any], new: dict[str, Any]) -> list[str]:
     changed = []
     for dotted in keys:
         section, key = dotted.split(".")
-        before = old.get(section, {}).get(key, usual[section][key])
+        before = old.get(section, {}).get(key, usual[section].get(key))
         if dotted not in _FREE and _plain(before) != _plain(new[section][key]):
             changed.append(dotted)
     return changed

@@ -4,7 +4,7 @@ import datetime
 import math
 import platform
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -24,14 +24,15 @@ from skypart.images.weather import RENDERING
 from skypart.losses.geopart import GeoPartLoss
 from skypart.model.cost import parameters_by_module
 from skypart.model.embedder import checked_size, model_file
+from skypart.model.heads import describe_settings
 from skypart.model.skypart import SkyPart
 from skypart.model.storage import load_model
 from skypart.progress import console
-from skypart.training.alike import likeness
 from skypart.training.average import MovingAverage
 from skypart.training.checkpoint import code_version
 from skypart.training.data import TrainingData, TrainingImages, fingerprint
 from skypart.training.distributed import Workers, leader_first
+from skypart.training.hard_negatives import location_similarity
 from skypart.training.journal import load_wandb
 from skypart.training.optimiser import build_optimiser
 from skypart.training.precision import precision_of
@@ -114,45 +115,95 @@ def prepare(recipe: Recipe, workers: Workers, records: Sequence[Record] | None =
 
     records: train on these instead of the data set's training records.
     """
-    if recipe.run.wandb and workers.leads:
-        load_wandb()  # told now, not after hours of teacher features
+    folder = _check_folder(recipe, workers)
     torch.manual_seed(recipe.run.seed)
     dataset = open_training_data(recipe)
-    folder = Path(recipe.run.out)
-    if folder.exists() and not folder.is_dir():
-        raise SkyPartError(f"{folder}: is a file, but a run needs a folder; choose another run.out")
-    split = hold_out(
-        dataset.train if records is None else records,
-        recipe.data.validation,
-        recipe.data.validation_drone,
-        recipe.run.seed,
-    )
+    chosen = dataset.train if records is None else records
+    split = hold_out(chosen, recipe.data.validation, recipe.data.validation_drone, recipe.run.seed)
     student = build_student(recipe)
     start = student.provenance
     student.to(workers.device)
-    if workers.leads and student.config != recipe.head:
-        asked, has = asdict(recipe.head), asdict(student.config)
-        other = ", ".join(f"head.{key} = {has[key]}" for key in has if has[key] != asked[key])
-        console.print(f"the head is that of {recipe.backbone.start}, not the recipe's: {other}")
-    preprocessing = student.preprocessing
-    data = _training_data(recipe, split, preprocessing, workers)
-    teacher = None
-    if recipe.loss.distill and recipe.loss.teacher and recipe.distill.teacher:
-        with leader_first():
-            teacher = TeacherFeatures(
-                recipe.distill.teacher, recipe.distill.teacher_size, split.train, folder / "teacher", workers.device
-            )
-    torch.manual_seed(recipe.run.seed)  # again: the same start whether or not a teacher was built above
-    loss = GeoPartLoss(
-        recipe.loss if teacher is not None else replace(recipe.loss, teacher=False),
-        locations=len(data.sampler.index.names),
-        embedding_dim=student.config.embedding_dim,
-        part_dim=student.config.part_dim,
-        teacher_dim=teacher.dim if teacher is not None else student.config.embedding_dim,
-        part_pooled_dim=student.config.pooled_parts * student.config.part_dim,
-    ).to(workers.device)
-    follows = recipe.loss.distill and recipe.loss.ema
-    facts = {
+    if workers.leads:
+        _report_other_head(recipe, student)
+    data = _build_data(recipe, split, student.preprocessing, workers)
+    teacher = _build_teacher(recipe, split, folder, workers)
+    average = MovingAverage(student, recipe.distill.ema) if recipe.loss.distill and recipe.loss.ema else None
+    torch.manual_seed(recipe.run.seed)  # again, so that a run starts the same with and without a teacher
+    loss = _build_loss(recipe, student, len(data.sampler.index.names), teacher, average)
+    if workers.leads:
+        _report_left_out(loss, student)
+    return Run(
+        recipe=recipe,
+        workers=workers,
+        folder=folder,
+        split=split,
+        data=data,
+        student=student,
+        average=average,
+        teacher=teacher,
+        loss=loss.to(workers.device),
+        optimiser=build_optimiser(student, loss, recipe.optimiser),
+        step=TrainingStep(student, loss, precision_of(recipe, workers.device)),
+        preprocessing=student.preprocessing,
+        facts=_facts(recipe, dataset, split, data),
+        start=start,
+    )
+
+
+def _check_folder(recipe: Recipe, workers: Workers) -> Path:
+    """The run's folder. Raises for what would otherwise fail only after hours of teacher features."""
+    if recipe.run.wandb and workers.leads:
+        load_wandb()
+    folder = Path(recipe.run.out)
+    if folder.exists() and not folder.is_dir():
+        raise SkyPartError(f"{folder}: is a file, but a run needs a folder; choose another run.out")
+    return folder
+
+
+def _report_other_head(recipe: Recipe, student: SkyPart) -> None:
+    """Print where the head of `backbone.start` differs from the recipe's."""
+    if student.config == recipe.head:
+        return
+    asked, has = describe_settings(recipe.head), describe_settings(student.config)
+    other = ", ".join(f"head.{key} = {has[key]}" for key in has if has[key] != asked.get(key))
+    console.print(f"the head is that of {recipe.backbone.start}, not the recipe's: {other}")
+
+
+def _build_teacher(recipe: Recipe, split: HoldOut, folder: Path, workers: Workers) -> TeacherFeatures | None:
+    """The features of the teacher, if the recipe distils from one."""
+    if not (recipe.loss.distill and recipe.loss.teacher and recipe.distill.teacher):
+        return None
+    with leader_first():
+        return TeacherFeatures(
+            recipe.distill.teacher, recipe.distill.teacher_size, split.train, folder / "teacher", workers.device
+        )
+
+
+def _build_loss(
+    recipe: Recipe, student: SkyPart, locations: int, teacher: TeacherFeatures | None, average: MovingAverage | None
+) -> GeoPartLoss:
+    """The objective, without the terms for which head, teacher and moving average give no inputs."""
+    widths = dict(student.head.widths)
+    available = {"embedding", "location", "is_drone", "altitude", *student.head.loss_inputs}
+    if teacher is not None:
+        widths["teacher"] = teacher.dim
+        available.add("teacher")
+    if average is not None:
+        available.add("ema_embedding")
+    return GeoPartLoss(recipe.loss, locations, widths, available)
+
+
+def _report_left_out(loss: GeoPartLoss, student: SkyPart) -> None:
+    """Print which terms of the recipe the head has no inputs for."""
+    own = {"teacher", "ema"}  # without a teacher or moving average, as the recipe says
+    terms = [name for name in loss.left_out if name not in own]
+    if terms:
+        console.print(f"the head {student.config.kind} has no inputs for these losses, left out: {', '.join(terms)}")
+
+
+def _facts(recipe: Recipe, dataset: Dataset, split: HoldOut, data: TrainingData) -> dict[str, Any]:
+    """What checkpoints and model files record about a run."""
+    return {
         "recipe": recipe.to_dict(),
         "code": code_version(),
         "weather": RENDERING,
@@ -165,26 +216,10 @@ def prepare(recipe: Recipe, workers: Workers, records: Sequence[Record] | None =
             "images": len(split.train),
         },
     }
-    return Run(
-        recipe=recipe,
-        workers=workers,
-        folder=folder,
-        split=split,
-        data=data,
-        student=student,
-        average=MovingAverage(student, recipe.distill.ema) if follows else None,
-        teacher=teacher,
-        loss=loss,
-        optimiser=build_optimiser(student, loss, recipe.optimiser),
-        step=TrainingStep(student, loss, precision_of(recipe, workers.device)),
-        preprocessing=preprocessing,
-        facts=facts,
-        start=start,
-    )
 
 
 def open_training_data(recipe: Recipe) -> Dataset:
-    """The data set of the recipe, of one or several folders, or a sentence about how to name one."""
+    """The data set of the recipe, of one or several folders, or an error that says how to name one."""
     if not recipe.data.root:
         raise SkyPartError("the recipe names no data: add data.root=FOLDER to the command or the recipe")
     first = open_dataset(Path(recipe.data.root), recipe.data.kind or None)
@@ -199,9 +234,10 @@ def open_training_data(recipe: Recipe) -> Dataset:
 
 
 def build_student(recipe: Recipe) -> SkyPart:
-    """A fresh head on the recipe's backbone, or the model it starts from, with frozen blocks and checkpointing set."""
+    """A new head on the recipe's backbone, or the model it starts from, with frozen blocks and checkpointing set."""
     if recipe.backbone.start:
-        student = load_model(model_file(recipe.backbone.start)).with_readout(recipe.head.readout)
+        student = load_model(model_file(recipe.backbone.start))
+        student.head.adopt(recipe.head)
     else:
         student = SkyPart.from_backbone(recipe.backbone.name, recipe.head, recipe.run.seed)
     student.preprocessing = replace(
@@ -214,7 +250,7 @@ def build_student(recipe: Recipe) -> SkyPart:
     return student.train()
 
 
-def _training_data(recipe: Recipe, split: HoldOut, preprocessing: Preprocessing, workers: Workers) -> TrainingData:
+def _build_data(recipe: Recipe, split: HoldOut, preprocessing: Preprocessing, workers: Workers) -> TrainingData:
     """Sampler and loader over the records that are trained on."""
     batch, seed = recipe.batch, recipe.run.seed
     drones = sum(record.view == "drone" for record in split.train)
@@ -222,13 +258,13 @@ def _training_data(recipe: Recipe, split: HoldOut, preprocessing: Preprocessing,
     alike = None
     if batch.alike:
         with leader_first():
-            alike = likeness(
+            alike = location_similarity(
                 split.train,
                 recipe.backbone.start,
                 recipe.backbone.size,
                 Path(recipe.run.out),
                 workers.device,
-                precision_of(recipe, workers.device).still,
+                precision_of(recipe, workers.device).frozen,
             )
     sampler = BalancedSampler(
         split.train,

@@ -3,8 +3,8 @@ from dataclasses import replace
 import pytest
 import torch
 
-from skypart.model.skypart import SkyPart, SkyPartOutput
-from skypart.training.health import measure_health
+from skypart.model.heads.skypart.head import SkyPartOutput, measure_health
+from skypart.model.skypart import SkyPart
 from tests.model.builders import pictures
 
 

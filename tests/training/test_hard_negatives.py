@@ -10,8 +10,8 @@ from skypart.datasets.sampler import index_locations
 from skypart.errors import SkyPartError
 from skypart.model.embedder import load
 from skypart.model.storage import save_model
-from skypart.training import alike as module
-from skypart.training.alike import likeness
+from skypart.training import hard_negatives as module
+from skypart.training.hard_negatives import location_similarity
 from skypart.training.recipe import build_recipe
 from tests.training.small_runs import small_recipe, small_run
 
@@ -27,7 +27,7 @@ def start(sues: Path, tmp_path: Path) -> str:
 
 def test_likeness_is_the_mean_of_both_directions_between_first_images(sues: Path, start: str, tmp_path: Path) -> None:
     records = list(open_dataset(sues).train)
-    found = likeness(records, start, 28, tmp_path / "out", CPU)
+    found = location_similarity(records, start, 28, tmp_path / "out", CPU)
     index, embedder = index_locations(records), load(start, size=28)
     drone = embedder.embed([records[images[0]].path for images in index.drone])
     tile = embedder.embed([records[images[0]].path for images in index.satellite])
@@ -38,8 +38,8 @@ def test_likeness_is_the_mean_of_both_directions_between_first_images(sues: Path
 
 def test_likeness_in_the_precision_of_the_run(sues: Path, start: str, tmp_path: Path) -> None:
     records = list(open_dataset(sues).train)
-    exact = likeness(records, start, 28, tmp_path / "single", CPU)
-    found = likeness(records, start, 28, tmp_path / "half", CPU, torch.bfloat16)
+    exact = location_similarity(records, start, 28, tmp_path / "single", CPU)
+    found = location_similarity(records, start, 28, tmp_path / "half", CPU, torch.bfloat16)
     assert found.dtype == np.float32 and not np.array_equal(found, exact)
     np.testing.assert_allclose(found, exact, atol=0.02)
 
@@ -48,13 +48,13 @@ def test_it_is_computed_once_for_a_model_and_its_data(
     sues: Path, start: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     records = list(open_dataset(sues).train)
-    first = likeness(records, start, 28, tmp_path, CPU)
+    first = location_similarity(records, start, 28, tmp_path, CPU)
     monkeypatch.setattr(module, "embed_paths", None)  # whoever computes again trips over it
-    assert np.array_equal(likeness(records, start, 28, tmp_path, CPU), first)
+    assert np.array_equal(location_similarity(records, start, 28, tmp_path, CPU), first)
     with pytest.raises(TypeError):
-        likeness(records, start, 42, tmp_path, CPU)
+        location_similarity(records, start, 42, tmp_path, CPU)
     with pytest.raises(TypeError):
-        likeness([r for r in records if r.location != records[0].location], start, 28, tmp_path, CPU)
+        location_similarity([r for r in records if r.location != records[0].location], start, 28, tmp_path, CPU)
 
 
 def test_a_run_batches_what_looks_alike_to_its_start(sues: Path, start: str, tmp_path: Path) -> None:
@@ -66,7 +66,7 @@ def test_a_run_batches_what_looks_alike_to_its_start(sues: Path, start: str, tmp
         backbone=replace(recipe.backbone, start=start),
         batch=replace(recipe.batch, near=2, alike=True),
     )
-    expected = likeness(run.split.train, start, 28, tmp_path, CPU)
+    expected = location_similarity(run.split.train, start, 28, tmp_path, CPU)
     sampler = run.data.sampler
     assert sampler.alike is not None and np.array_equal(sampler.alike, expected)
     batch = sampler.epoch(0)[0]

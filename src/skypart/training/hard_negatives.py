@@ -1,4 +1,4 @@
-"""Which locations look alike to the model a run starts from: those it confuses are the negatives worth a step."""
+"""Hard negatives: which training locations the model that a run starts from confuses with each other."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -16,7 +16,7 @@ from skypart.training.data import fingerprint
 from skypart.training.precision import autocast
 
 
-def likeness(
+def location_similarity(
     records: Sequence[Record],
     start: str,
     size: int,

@@ -1,0 +1,63 @@
+"""Heads: from the tokens of a backbone to one embedding. A new head is one file here and one line in HEADS."""
+
+from collections.abc import Mapping
+from importlib import import_module
+from typing import Any
+
+from skypart.errors import SkyPartError
+from skypart.model.heads.interface import Draws, Head, HeadOutput, HeadSettings, Readouts
+
+HEADS = {
+    "skypart": "skypart.model.heads.skypart.head:PartHead",
+}
+"""Kind of a head -> `module:class`, imported on first use."""
+DEFAULT_KIND = "skypart"
+"""The kind of head in recipes and model files that name none."""
+
+__all__ = [
+    "DEFAULT_KIND",
+    "HEADS",
+    "Draws",
+    "Head",
+    "HeadOutput",
+    "HeadSettings",
+    "Readouts",
+    "build_head",
+    "describe_settings",
+    "head_class",
+    "read_settings",
+    "settings_class",
+]
+
+
+def head_class(kind: str) -> type[Head]:
+    """The class of the heads of `kind`."""
+    if kind not in HEADS:
+        raise SkyPartError(f"unknown head {kind!r}; choose one of {', '.join(HEADS)}")
+    module, _, name = HEADS[kind].partition(":")
+    found: type[Head] = getattr(import_module(module), name)
+    return found
+
+
+def settings_class(kind: str) -> type[HeadSettings]:
+    """The dataclass of the settings of the heads of `kind`."""
+    return head_class(kind).settings_class
+
+
+def describe_settings(settings: HeadSettings) -> dict[str, Any]:
+    """Settings as plain data for a model file or a recipe. `kind` is omitted for the default head."""
+    kind = {} if settings.kind == DEFAULT_KIND else {"kind": settings.kind}
+    return kind | settings.to_dict()
+
+
+def read_settings(description: Mapping[str, Any]) -> HeadSettings:
+    """The inverse of `describe_settings`; lists become tuples. Raises TypeError for unknown settings."""
+    fields: dict[str, Any] = {
+        key: tuple(value) if isinstance(value, list) else value for key, value in description.items()
+    }
+    return settings_class(str(fields.pop("kind", DEFAULT_KIND)))(**fields)
+
+
+def build_head(settings: HeadSettings, dim: int) -> Head:
+    """A new head for tokens of width `dim`, its weights drawn from torch's generator."""
+    return head_class(settings.kind)(settings, dim)

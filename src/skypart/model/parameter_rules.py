@@ -1,0 +1,25 @@
+"""How parameters learn. Backbone, head and losses each give the rules of their own; the optimiser applies them."""
+
+from collections.abc import Sequence
+from typing import Literal, NamedTuple, TypeAlias
+
+from torch import nn
+
+Rate: TypeAlias = Literal["backbone", "head", "proxies"]
+"""The learning rates of a recipe."""
+
+
+class ParameterRule(NamedTuple):
+    """`factor` times the learning rate called `rate`, with weight decay or without."""
+
+    rate: Rate = "head"
+    factor: float = 1.0
+    decay: bool = True
+
+
+def default_rules(module: nn.Module, undecayed: Sequence[str] = (), rate: Rate = "head") -> dict[str, ParameterRule]:
+    """A rule for every parameter by name: no weight decay on norms, biases and names that start with `undecayed`."""
+    return {
+        name: ParameterRule(rate, decay=parameter.ndim > 1 and not name.startswith(tuple(undecayed)))
+        for name, parameter in module.named_parameters()
+    }
