@@ -47,7 +47,7 @@ test: lint
 
 # The model that ships: render its data, train all stages, write half-precision weights beside the runs.
 train-default: $(READY)
-	@SKYPART=$(BIN)/skypart TORCHRUN=$(BIN)/torchrun PYTHON=$(BIN)/python SHARED="$(SHARED)" sh recipes/default-model.sh
+	@SKYPART=$(BIN)/skypart TORCHRUN=$(BIN)/torchrun PYTHON=$(BIN)/python SHARED="$(SHARED)" sh recipes/default-model/train.sh
 
 clean:
 	rm -rf $(VENV) build dist demo-out .mypy_cache .ruff_cache .pytest_cache src/*.egg-info

@@ -60,7 +60,8 @@ def trained(arguments: argparse.Namespace, size: int) -> tuple[Path, float]:
         f"run.out={arguments.work / str(size)}",
         "run.device=cpu",
     ]
-    run = prepare(load_recipe(ROOT / "recipes" / "default-model-oblique.toml", overrides), start_workers("cpu"))
+    recipe = load_recipe(ROOT / "recipes" / "default-model" / "10-oblique-cities.toml", overrides)
+    run = prepare(recipe, start_workers("cpu"))
     begun = time.process_time()
     return train(run).model, time.process_time() - begun
 

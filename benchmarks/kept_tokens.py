@@ -57,7 +57,7 @@ def recipe_for(arguments: argparse.Namespace, out: str, steps: int, *more: str) 
         "run.device=cpu",
         *more,
     ]
-    return load_recipe(ROOT / "recipes" / "default-model.toml", overrides)
+    return load_recipe(ROOT / "recipes" / "default-model" / "01-small-images.toml", overrides)
 
 
 def some_places(root: Path, count: int) -> list[Record]:

@@ -10,6 +10,8 @@ import pytest
 from skypart.training.recipe import load_recipe
 
 ROOT = Path(__file__).resolve().parents[2]
+ABOUT = "recipes/default-model/provenance.json"
+STARTS = ("02-larger-images/model", "07-full-size/model", "mean-after-08", "mean-after-09")
 
 
 def commands_of(tmp_path: Path, shared: bool = True, **settings: str) -> list[list[str]]:
@@ -22,7 +24,7 @@ def commands_of(tmp_path: Path, shared: bool = True, **settings: str) -> list[li
         backbone.touch()
     tools = {"SKYPART": "echo", "TORCHRUN": "echo", "PYTHON": "echo", "SHARED": "shared"}
     done = subprocess.run(
-        ["sh", "recipes/default-model.sh"],
+        ["sh", "recipes/default-model/train.sh"],
         cwd=tmp_path,
         env=os.environ | tools | settings,
         capture_output=True,
@@ -57,30 +59,30 @@ def test_each_stage_starts_from_the_one_before_on_pictures_that_were_made(readou
         assert recipe.loss.part == recipe.loss.alt == (readout == "full")
         earlier, before = before, f"{recipe.run.out}/model.safetensors"
         runs.append(recipe.run.out)
-    assert len(set(runs)) == len(runs) == len(list((ROOT / "recipes").glob("default-model*.toml")))
+    assert len(set(runs)) == len(runs) == len(list((ROOT / "recipes" / "default-model").glob("[0-9]*.toml"))) == 10
     name = "default" if readout == "full" else readout
     assert means == [
-        ["--share", "0.3", "-o", f"{folder}/mean.safetensors"],
-        ["--share", "0.5", "-o", f"{folder}/mean-field.safetensors"],
-        ["--share", "0.5", "-o", f"runs/default-model/{name}.safetensors", "--about", "recipes/default-model.json"],
+        ["--share", "0.3", "-o", f"{folder}/mean-after-08.safetensors"],
+        ["--share", "0.5", "-o", f"{folder}/mean-after-09.safetensors"],
+        ["--share", "0.5", "-o", f"runs/default-model/{name}.safetensors", "--about", ABOUT],
     ]
 
 
 def test_some_stages_alone_draw_no_more_than_they_need_and_make_no_mean(tmp_path: Path) -> None:
-    commands = commands_of(tmp_path, READOUT="cls", STAGES="first fine")
+    commands = commands_of(tmp_path, READOUT="cls", STAGES="01 02")
     recipes = [words[words.index("train") + 1] for words in commands if "train" in words]
-    assert recipes == ["recipes/default-model.toml", "recipes/default-model-fine.toml"]
+    assert recipes == [f"recipes/default-model/{stage}.toml" for stage in ("01-small-images", "02-larger-images")]
     made = [words[2] for words in commands if words[:2] == ["world", "make"]]
     assert made == ["runs/default-model/data/real", "runs/default-model/data/procedural"]
     assert not any("skypart.model.mean" in words for words in commands)
 
 
 def test_later_stages_alone_start_from_those_of_the_same_readout(tmp_path: Path) -> None:
-    commands = commands_of(tmp_path, READOUT="cls", STAGES="last keen field oblique")
+    commands = commands_of(tmp_path, READOUT="cls", STAGES="03 08 09 10")
     trainings = [words[words.index("train") + 1 :] for words in commands if "train" in words]
     starts = [load_recipe(tmp_path / file, overrides).backbone.start for file, *overrides in trainings]
     folder = "runs/default-model/cls"
-    assert starts == [f"{folder}/{name}.safetensors" for name in ("fine/model", "sharp/model", "mean", "mean-field")]
+    assert starts == [f"{folder}/{name}.safetensors" for name in STARTS]
     assert sum("skypart.model.mean" in words for words in commands) == 3
 
 

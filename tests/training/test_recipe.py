@@ -20,13 +20,23 @@ def test_default_recipe_holds_every_key_with_the_default_of_its_class() -> None:
     assert load_recipe(RECIPES / "default.toml") == Recipe()
 
 
-@pytest.mark.parametrize("name", sorted(path.name for path in RECIPES.glob("*.toml")))
+@pytest.mark.parametrize("name", sorted(str(path.relative_to(RECIPES)) for path in RECIPES.rglob("*.toml")))
 def test_every_recipe_loads_and_overrides_are_short(name: str) -> None:
     assert isinstance(load_recipe(RECIPES / name), Recipe)
     if name != "default.toml":
         lines = (RECIPES / name).read_text(encoding="utf-8").splitlines()
-        most = 60 if name in ("default-model.toml", "world.toml") else 25  # ours, not the paper's
+        ours = name.startswith("default-model/") or name == "world.toml"
+        most = 60 if ours else 25
         assert len([line for line in lines if line.strip() and not line.startswith("#")]) <= most
+
+
+def test_stages_of_the_default_model_are_flat_and_numbered() -> None:
+    stages = sorted((RECIPES / "default-model").glob("[0-9]*.toml"))
+    assert [int(path.name[:2]) for path in stages] == list(range(1, 11))
+    for path in stages:
+        assert tomllib.loads(path.read_text(encoding="utf-8"))["extends"] == "common.toml"
+        assert load_recipe(path).run.out == f"runs/default-model/{path.stem}"
+    assert tomllib.loads((RECIPES / "default-model" / "common.toml").read_text())["extends"] == "../default.toml"
 
 
 def test_recipes_say_what_the_design_says() -> None:
