@@ -9,6 +9,13 @@ from skypart.model.heads.interface import Draws, Head, HeadOutput, HeadSettings,
 
 HEADS = {
     "skypart": "skypart.model.heads.skypart.head:PartHead",
+    "cls": "skypart.model.heads.cls:ClsHead",
+    "gem": "skypart.model.heads.gem:GemHead",
+    "lpn": "skypart.model.heads.lpn:LpnHead",
+    "fsra": "skypart.model.heads.fsra:FsraHead",
+    "netvlad": "skypart.model.heads.netvlad:NetVladHead",
+    "salad": "skypart.model.heads.salad:SaladHead",
+    "boq": "skypart.model.heads.boq:BoqHead",
 }
 """Kind of a head -> `module:class`, imported on first use."""
 DEFAULT_KIND = "skypart"
