@@ -17,6 +17,7 @@ FLOW = (
     "losses",
     "evaluation",
     "training",
+    "experiments",
     "maps",
     "position",
     "bridge",
