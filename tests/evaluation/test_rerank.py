@@ -9,7 +9,8 @@ from skypart.evaluation.rerank import expand_queries, k_reciprocal_scores
 
 
 def unit(rows: NDArray[np.float64]) -> NDArray[np.float32]:
-    return (rows / np.linalg.norm(rows, axis=1, keepdims=True)).astype(np.float32)
+    scaled: NDArray[np.float32] = (rows / np.linalg.norm(rows, axis=1, keepdims=True)).astype(np.float32)
+    return scaled
 
 
 def vectors(seed: int, count: int, dim: int = 5) -> NDArray[np.float32]:

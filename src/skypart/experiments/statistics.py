@@ -47,7 +47,7 @@ def paired_bootstrap(
     labels = np.arange(len(difference)) if groups is None else np.unique(np.asarray(groups), return_inverse=True)[1]
     if labels.shape != difference.shape:
         raise SkyPartError(f"{len(difference)} queries have {labels.shape} places; give one for each")
-    sums = np.bincount(labels, weights=difference)
+    sums = np.asarray(np.bincount(labels, weights=difference), dtype=np.float64)
     counts = np.bincount(labels).astype(np.float64)
     means = _resampled_means(sums, counts, draws, np.random.default_rng(seed))
     low, high = np.quantile(means, [0.025, 0.975])
