@@ -1,0 +1,189 @@
+"""A comparison as data: which trainings, which rows of a table, which presets. One TOML file each."""
+
+import re
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from skypart.errors import SkyPartError
+
+Profile = Literal["paper", "weatherprompt"]
+
+
+class _Section(BaseModel):
+    """A table of the TOML file; unknown keys are errors."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class RunPlan(_Section):
+    """One training. overrides: `section.key=value` over its recipe. start: the run whose model it starts from.
+
+    recipe: if not the preset's; a file, or one per kind of data set. only: presets that include it; empty: all.
+    """
+
+    name: Annotated[str, Field(min_length=1)]
+    overrides: tuple[str, ...] = ()
+    recipe: str | dict[str, str] = ""
+    start: str = ""
+    only: tuple[str, ...] = ()
+
+
+class RowPlan(_Section):
+    """One row of the tables: a run, read in one way.
+
+    readout: an ablation of the same weights. wrapper: an inference-time departure from the single-pass protocol.
+    block: rows of one block stand together. reference: the row that deltas are taken from; empty: the plan's.
+    """
+
+    name: Annotated[str, Field(min_length=1)]
+    run: str
+    readout: str = ""
+    wrapper: str = ""
+    block: str = ""
+    reference: str = ""
+
+
+class WorldPlan(_Section):
+    """A rendered world for a preset that is given no data: the options of `skypart world make`."""
+
+    like: str = "sues200"
+    locations: int = 200
+    seed: int = 0
+    image_size: int = 256
+    views: int | None = None
+    styles: str = ""
+    spacing: float | None = None
+
+
+class PresetPlan(_Section):
+    """A budget. recipe: file, relative to the plan, or one per kind of data set. stated: how long it takes, and where.
+
+    weather: profiles to evaluate under, besides clean. world: rendered when no data are given; test_world: what a
+    transfer is tested on.
+    """
+
+    recipe: str | dict[str, str]
+    seeds: Annotated[tuple[int, ...], Field(min_length=1)] = (42,)
+    overrides: tuple[str, ...] = ()
+    weather: tuple[Profile, ...] = ()
+    stated: str = ""
+    world: WorldPlan | None = None
+    test_world: WorldPlan | None = None
+
+
+class Plan(_Section):
+    """A whole comparison.
+
+    axes: settings of which every combination is a run, `axis -> label -> overrides`. reference: the row to compare
+    with. quoted: whether the paper's rows stand beside ours. transfer: whether it is tested on other data.
+    figures: kinds of figures to draw. paper: labels of the paper's tables that it corresponds to.
+    """
+
+    name: str
+    title: str
+    about: str = ""
+    paper: tuple[str, ...] = ()
+    presets: Annotated[dict[str, PresetPlan], Field(min_length=1)]
+    runs: tuple[RunPlan, ...] = ()
+    axes: dict[str, dict[str, tuple[str, ...]]] = Field(default_factory=dict)
+    rows: tuple[RowPlan, ...] = ()
+    reference: str = ""
+    quoted: bool = False
+    transfer: bool = False
+    figures: tuple[Literal["weather", "pareto", "parts"], ...] = ()
+
+    def all_runs(self, preset: str) -> list[RunPlan]:
+        """The runs of a preset, those of the axes included."""
+        combined: list[tuple[str, tuple[str, ...]]] = [("", ())] if self.axes else []
+        for labels in self.axes.values():
+            combined = [
+                (", ".join(filter(None, (name, label))), (*overrides, *more))
+                for name, overrides in combined
+                for label, more in labels.items()
+            ]
+        made = [RunPlan(name=name, overrides=overrides) for name, overrides in combined]
+        return [run for run in (*self.runs, *made) if not run.only or preset in run.only]
+
+    def all_rows(self, preset: str) -> list[RowPlan]:
+        """The rows of a preset: those that the plan names, or one for each run."""
+        runs = [run.name for run in self.all_runs(preset)]
+        if not self.rows:
+            return [RowPlan(name=name, run=name) for name in runs]
+        return [row for row in self.rows if row.run in runs]
+
+
+def read_plan(path: Path) -> Plan:
+    """Read a plan and check that it holds together; an error names the file and the key."""
+    try:
+        content = tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise SkyPartError(f"{path}: no such plan; see recipes/experiments/") from None
+    except OSError as error:
+        raise SkyPartError(f"{path}: cannot be read ({error.strerror}); name a plan file") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise SkyPartError(f"{path}: not valid TOML ({error}); fix that line") from error
+    plan = build_plan({"name": path.stem, **content}, str(path))
+    for owner in (*plan.presets.values(), *plan.runs):
+        for recipe in [owner.recipe] if isinstance(owner.recipe, str) else owner.recipe.values():
+            if recipe and not (path.parent / recipe).is_file():
+                raise SkyPartError(f"{path}: its recipe {recipe} does not exist; correct the path")
+    return plan
+
+
+def build_plan(content: Mapping[str, Any], source: str) -> Plan:
+    """A plan from plain data."""
+    try:
+        plan = Plan.model_validate(content)
+    except ValidationError as error:
+        problem = error.errors()[0]
+        key = ".".join(str(part) for part in problem["loc"])
+        raise SkyPartError(f"{source}: {key}: {problem['msg']}; correct it") from error
+    for preset in plan.presets:
+        _check(plan, preset, source)
+    return plan
+
+
+def _check(plan: Plan, preset: str, source: str) -> None:
+    """Raise for names that are used twice or do not exist."""
+    runs, rows = plan.all_runs(preset), plan.all_rows(preset)
+    if not runs:
+        raise SkyPartError(f"{source}: preset {preset} has no runs; add [[runs]] or [axes]")
+    for kind, names in (("runs", [run.name for run in runs]), ("rows", [row.name for row in rows])):
+        twice = next((name for name in names if names.count(name) > 1), None)
+        if twice is not None:
+            raise SkyPartError(f"{source}: two {kind} are called {twice!r}; rename one")
+        slugs = [slug(name) for name in names]
+        same = next((name for name, short in zip(names, slugs, strict=True) if slugs.count(short) > 1), None)
+        if same is not None:
+            raise SkyPartError(f"{source}: {same!r} and another of the {kind} share a folder; rename one")
+    known = {run.name for run in runs}
+    for run in runs:
+        if run.start and run.start not in known:
+            raise SkyPartError(f"{source}: run {run.name!r} starts from {run.start!r}, which is no run of this plan")
+    every = {run.name for each in plan.presets for run in plan.all_runs(each)}
+    for row in plan.rows:
+        if row.run not in every:
+            raise SkyPartError(f"{source}: row {row.name!r} reads {row.run!r}, which is no run of this plan")
+    named = {row.name for row in rows}
+    for reference in {plan.reference, *(row.reference for row in rows)} - {""}:
+        if reference not in named:
+            raise SkyPartError(f"{source}: the reference {reference!r} is no row of preset {preset}")
+
+
+def slug(name: str) -> str:
+    """A folder name for a run or row."""
+    return re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-") or "unnamed"
+
+
+def recipe_file(plan_file: Path, preset: PresetPlan, run: RunPlan, kind: str) -> Path:
+    """The recipe of a run for a kind of data set: its own, or the preset's."""
+    recipe = run.recipe or preset.recipe
+    if isinstance(recipe, str):
+        return plan_file.parent / recipe
+    if kind not in recipe:
+        raise SkyPartError(f"{plan_file}: has no recipe for {kind} data, only for {', '.join(recipe)}")
+    return plan_file.parent / recipe[kind]
