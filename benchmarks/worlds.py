@@ -20,8 +20,8 @@ import cv2
 import numpy as np
 
 from skypart.atomic import write_text
+from skypart.datasets.rendering import Pose
 from skypart.worlds import Lighting, Region, World, draw_look, find_sources, orbit, render_drone, render_satellite
-from skypart.worlds.camera import Pose
 from skypart.worlds.sites import find_sites
 
 ROOT = Path(__file__).resolve().parents[1]

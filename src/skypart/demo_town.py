@@ -13,10 +13,10 @@ import numpy as np
 from PIL import Image
 
 from skypart.atomic import atomic_path, write_text
+from skypart.datasets.rendering import Pose
 from skypart.errors import SkyPartError
 from skypart.images.decode import RgbImage
 from skypart.images.weather import RENDERING, corrupt
-from skypart.worlds.camera import Pose
 from skypart.worlds.geotiff import write_geotiff
 from skypart.worlds.ground import World
 from skypart.worlds.look import draw_look

@@ -8,8 +8,7 @@ from typer.testing import CliRunner
 
 from skypart.cli import app
 from skypart.datasets import open_dataset, sues200
-from skypart.datasets.check import check
-from skypart.datasets.check_table import print_report
+from skypart.datasets.check import check, print_report
 from skypart.datasets.split_sues import split_sues
 from skypart.errors import SkyPartError
 from tests.datasets.fakes import make_denseuav, make_folders, make_sues_raw, make_university, picture
@@ -40,8 +39,8 @@ def test_faults_are_found_and_named(tmp_path: Path) -> None:
     assert len(report.faults["broken"]) == 2
     misplaced = "\n".join(report.faults["misplaced"])
     for words in (
-        "loose.jpg: lies directly",
-        "deep.jpg: lies one folder too deep",
+        "loose.jpg: is not in a location folder",
+        "deep.jpg: is one folder too deep",
         "'town' is not a location",
         "both in training",
     ):
@@ -75,7 +74,7 @@ def test_report_and_exit_code(tmp_path: Path) -> None:
     console = Console(record=True, width=160, file=io.StringIO())
     print_report(check(tmp_path), console)
     text = console.export_text()
-    assert "University-1652" in text and "37,855" in text and "all well" in text
+    assert "University-1652" in text and "37,855" in text and "no problems found" in text
     assert CliRunner().invoke(app, ["data", "check", str(tmp_path)]).exit_code == 0
     (tmp_path / "test/query_drone/0003/image-01.jpeg").write_bytes(b"not a picture")
     result = CliRunner().invoke(app, ["data", "check", str(tmp_path)])

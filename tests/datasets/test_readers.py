@@ -2,10 +2,9 @@ from pathlib import Path
 
 import pytest
 
-from skypart.datasets import denseuav, folders, open_dataset, sues200
+from skypart.datasets import KINDS, denseuav, folders, open_dataset, sues200
 from skypart.datasets.records import Dataset, Position
 from skypart.errors import SkyPartError
-from skypart.evaluation.published import PUBLISHED_TESTS, is_published
 from tests.datasets.fakes import make_denseuav, make_folders, make_sues_raw, make_university, picture
 
 SHARED = Path(__file__).resolve().parents[3] / "shared"
@@ -41,7 +40,7 @@ def test_train_ids_file_replaces_the_official_split(tmp_path: Path) -> None:
     dataset = open_dataset(tmp_path)
     assert {r.location for r in dataset.train} == {"0008", "0012"}
     (tmp_path / "train_ids.txt").write_text("eight\n")
-    with pytest.raises(SkyPartError, match="one location number a line"):
+    with pytest.raises(SkyPartError, match="one location number per line"):
         open_dataset(tmp_path)
 
 
@@ -106,9 +105,9 @@ def test_wrong_layouts_get_a_plain_sentence(tmp_path: Path) -> None:
         open_dataset(data, "sues200")
     with pytest.raises(SkyPartError, match="unknown data set kind"):
         open_dataset(data, "visloc")
-    with pytest.raises(SkyPartError, match=r"lies deeper; pass .*University-Release"):
+    with pytest.raises(SkyPartError, match=r"is in a sub-folder; pass .*University-Release"):
         open_dataset(tmp_path / "outer")
-    with pytest.raises(SkyPartError, match="is a part of University-1652; pass its top folder"):
+    with pytest.raises(SkyPartError, match="is part of University-1652; pass its top folder"):
         open_dataset(data / "test/query_drone")
     (tmp_path / "packed").mkdir()
     (tmp_path / "packed/SUES-200.zip").write_bytes(b"PK")
@@ -136,7 +135,7 @@ def test_folders_leave_hidden_ones_out(tmp_path: Path) -> None:
     ("content", "words"),
     [
         (b"location,lon,lat\nbridge,nan,50\n", "not on the earth"),
-        ("location,lon,lat\nK\u00f6ln,7,50\n".encode("latin-1"), "no CSV in UTF-8"),
+        ("location,lon,lat\nK\u00f6ln,7,50\n".encode("latin-1"), "not a UTF-8 CSV"),
     ],
 )
 def test_positions_that_cannot_be_are_named(tmp_path: Path, content: bytes, words: str) -> None:
@@ -146,25 +145,25 @@ def test_positions_that_cannot_be_are_named(tmp_path: Path, content: bytes, word
         open_dataset(root)
     (root / "positions.csv").unlink()
     (root / "train_ids.txt").write_bytes("K\u00f6ln".encode("latin-1"))
-    with pytest.raises(SkyPartError, match=r"train_ids\.txt: is no UTF-8"):
+    with pytest.raises(SkyPartError, match=r"train_ids\.txt: is not UTF-8"):
         open_dataset(root)
 
 
 def test_columns_by_their_own_names_come_first(tmp_path: Path) -> None:
     table = tmp_path / "positions.csv"
     table.write_text("path,longitude,latitude,x,y\ndrone/a.jpg,8.5,47.3,120,40\n")
-    assert folders.read_places(table)["drone/a.jpg"].position == Position(8.5, 47.3)
+    assert folders.read_positions(table)["drone/a.jpg"].position == Position(8.5, 47.3)
     table.write_text("path,x,y\ndrone/a.jpg,8.5,47.3\n")
-    assert folders.read_places(table)["drone/a.jpg"].position == Position(8.5, 47.3)
+    assert folders.read_positions(table)["drone/a.jpg"].position == Position(8.5, 47.3)
     table.write_text("longitude,latitude,location\n1,2\n")
     with pytest.raises(SkyPartError, match=r"positions\.csv, line 2: a cell is missing"):
-        folders.read_places(table)
+        folders.read_positions(table)
 
 
 def test_a_gps_list_in_another_encoding_is_named(tmp_path: Path) -> None:
     make_denseuav(tmp_path)
     (tmp_path / "Dense_GPS_ALL.txt").write_text("a b c", encoding="utf-16")
-    with pytest.raises(SkyPartError, match=r"Dense_GPS_ALL\.txt: is no text in UTF-8"):
+    with pytest.raises(SkyPartError, match=r"Dense_GPS_ALL\.txt: is not UTF-8 text"):
         denseuav.read_positions(tmp_path)
 
 
@@ -183,8 +182,8 @@ def test_a_split_of_its_own_is_not_the_published_one(tmp_path: Path, monkeypatch
     (root / "train_ids.txt").write_text("8\n12\n")
     own = open_dataset(root)
     for data, published in ((official, True), (own, False)):
-        monkeypatch.setitem(PUBLISHED_TESTS, "sues200", sizes(data))
-        assert is_published(data) == published
+        monkeypatch.setattr(sues200.Sues200, "published_tests", sizes(data))
+        assert KINDS["sues200"].is_published(data) == published
     assert "official" in official.notes[0] and "its own train_ids.txt" in own.notes[0]
 
 

@@ -12,7 +12,7 @@ from skypart.evaluation.figures import draw_figures, error_map
 from skypart.evaluation.protocol import Protocol, Vectors, embed_dataset, evaluate
 from skypart.evaluation.published import short_title
 from skypart.evaluation.run import open_source
-from skypart.evaluation.sheets import choose, draw_sheet, retrieve
+from skypart.evaluation.sheets import choose_queries, draw_sheet, retrieve
 from skypart.images.decode import ImageLike
 from tests.datasets.fakes import make_folders, make_university
 from tests.evaluation.fake_embedder import FakeEmbedder
@@ -43,7 +43,7 @@ def test_chosen_queries_are_best_worst_and_random(split_and_vectors: tuple[TestS
         if record.location == "0005":
             swapped[record.path] = vectors[next(r.path for r in split.gallery if r.location == "0006")]
     retrieval = retrieve(split, swapped, "full")
-    chosen = choose(retrieval, each=2)
+    chosen = choose_queries(retrieval, each=2)
     assert [why for why, _ in chosen] == ["best", "best", "worst", "worst", "random", "random"]
     named = [split.query[index].location for _, index in chosen]
     assert len(set(named)) == 6

@@ -11,8 +11,7 @@ from skypart.datasets import open_dataset
 from skypart.errors import SkyPartError
 from skypart.evaluation.embedding import Corruption
 from skypart.evaluation.protocol import Protocol, embed_dataset, evaluate
-from skypart.evaluation.run import open_source
-from skypart.evaluation.weather import run_weather
+from skypart.evaluation.run import open_source, run_weather
 from skypart.images.weather import CONDITIONS
 from tests.datasets.fakes import make_sues_raw
 from tests.evaluation.fake_embedder import FakeEmbedder

@@ -4,8 +4,8 @@ import math
 
 import numpy as np
 
+from skypart.datasets.rendering import Pose
 from skypart.worlds import PLAIN, Lighting, Look, Strengths, draw_look, render_drone, render_satellite
-from skypart.worlds.camera import Pose
 from skypart.worlds.cast import cast_orthographic
 from skypart.worlds.look import expose
 from tests.worlds.conftest import flat_world

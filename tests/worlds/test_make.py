@@ -16,9 +16,9 @@ from PIL import Image
 from typer.testing import CliRunner
 
 from skypart.cli import app
+from skypart.datasets.registry import renderings
 from skypart.errors import SkyPartError
 from skypart.worlds import make
-from skypart.worlds.layouts import assign_dense, assign_sues, assign_university
 from skypart.worlds.make import make_world
 from skypart.worlds.request import Request, build_request
 from skypart.worlds.sheet import write_sheet
@@ -46,7 +46,7 @@ def test_sues_layout(tiny: dict[str, Path]) -> None:
 
 def test_university_layout(tiny: dict[str, Path]) -> None:
     root = tiny["university1652"]
-    roles = assign_university(8, np.random.default_rng(0))
+    roles = renderings()["university1652"].assign_roles(8, np.random.default_rng(0))
     ids = {role: [f"{i + 1:04d}" for i, each in enumerate(roles) if each == role] for role in set(roles)}
     assert {role: len(found) for role, found in ids.items()} == {"train": 3, "test": 4, "distractor": 1}
     for view, name in (("drone", "image-01.jpeg"), ("satellite", "{}.jpg")):
@@ -65,7 +65,7 @@ def test_university_layout(tiny: dict[str, Path]) -> None:
 
 def test_dense_layout_and_gps(tiny: dict[str, Path]) -> None:
     root = tiny["denseuav"]
-    roles = assign_dense(8, np.random.default_rng(0))
+    roles = renderings()["denseuav"].assign_roles(8, np.random.default_rng(0))
     train, test = ([f"{i:06d}" for i, role in enumerate(roles) if role == want] for want in ("train", "test"))
     assert len(train) == 6 and len(test) == 2
     satellites = sorted(f"H{h}{end}.tif" for h in (80, 90, 100) for end in ("", "_old"))
@@ -176,7 +176,7 @@ def test_a_folder_with_other_things_is_left_alone(tmp_path: Path) -> None:
         ({"views": -1}, "--drone-per-altitude -1 must be"),
         ({"spacing": -5.0}, "--spacing -5.0 must be"),
         ({"strength": float("nan")}, "--strength nan must be"),
-        ({"like": "denseuav", "views": 5}, "DenseUAV has one picture a height"),
+        ({"like": "denseuav", "views": 5}, "--like denseuav always has 1 drone image per altitude"),
         ({"sources": ["/none"], "styles": "town"}, "--styles are of procedural worlds"),
     ],
 )
@@ -188,10 +188,10 @@ def test_bad_requests_are_refused_in_words(tmp_path: Path, options: dict[str, ob
 
 def test_official_counts_give_the_official_shares() -> None:
     rng = np.random.default_rng(0)
-    assert assign_sues(200, rng).count("train") == 120
-    university = assign_university(1652, rng)
+    assert renderings()["sues200"].assign_roles(200, rng).count("train") == 120
+    university = renderings()["university1652"].assign_roles(1652, rng)
     assert [university.count(role) for role in ("train", "test", "distractor")] == [701, 701, 250]
-    dense = assign_dense(3033, rng)
+    dense = renderings()["denseuav"].assign_roles(3033, rng)
     assert [dense.count(role) for role in ("train", "test")] == [2256, 777]
 
 

@@ -13,10 +13,10 @@ from PIL import Image
 from pyproj import Transformer
 from rasterio.transform import from_origin
 
+from skypart.datasets.registry import find_rendering
 from skypart.errors import SkyPartError
 from skypart.worlds import World, find_sources, make_world, render_map, render_satellite
 from skypart.worlds.geotiff import write_geotiff
-from skypart.worlds.layouts import layout_named
 from skypart.worlds.make import plan_jobs
 from skypart.worlds.relief import bare_earth, spread
 from skypart.worlds.request import build_request
@@ -359,7 +359,7 @@ def test_a_strip_has_room_along_its_length(tmp_path: Path) -> None:
     colours = np.random.default_rng(0).integers(0, 255, (40, 300, 3)).astype(np.uint8).repeat(10, 0).repeat(10, 1)
     _write_tiff(tmp_path / "strip.tif", colours.transpose(2, 0, 1), "EPSG:32632", from_origin(5e5, 5e6, 1.0, 1.0))
     request = build_request([str(tmp_path / "strip.tif")], locations=6, image_size=48, views=1)
-    assert sum(len(job.sites) for job in plan_jobs(tmp_path / "out", request, layout_named("sues200"))) == 6
+    assert sum(len(job.sites) for job in plan_jobs(tmp_path / "out", request, find_rendering("sues200"))) == 6
 
 
 def test_a_code_written_as_a_fraction_and_missing_heights(tmp_path: Path) -> None:

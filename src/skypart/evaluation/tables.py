@@ -11,25 +11,9 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table as RichTable
 
+from skypart.datasets.benchmark import Column
+
 QUOTED = "quoted"
-
-
-@dataclass(frozen=True)
-class Column:
-    """A column: `group` and `name` make its heading, `key` finds its value in a row.
-
-    block: columns of one block stand side by side in a terminal, the next block below.
-    """
-
-    group: str
-    name: str
-    key: str
-    block: str = ""
-
-    @property
-    def heading(self) -> str:
-        """Both parts on one line."""
-        return f"{self.group} {self.name}".strip()
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,7 @@
 """Ground from procedure or from real rasters, and cameras over it: benchmark-shaped data anyone can make."""
 
-from skypart.worlds.camera import Camera, Pose, orbit, random_pose, spiral
+from skypart.datasets.rendering import Pose, orbit, spiral
+from skypart.worlds.camera import Camera, random_pose
 from skypart.worlds.ground import Ground, World
 from skypart.worlds.look import PLAIN, Look, Strengths, draw_look
 from skypart.worlds.make import make_world

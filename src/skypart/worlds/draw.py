@@ -13,15 +13,16 @@ import numpy as np
 from PIL import Image
 
 from skypart.atomic import atomic_path, write_text
+from skypart.datasets.rendering import Rendering, Shot
 from skypart.errors import SkyPartError
 from skypart.images.decode import RgbImage
+from skypart.worlds.camera import camera_centre
 from skypart.worlds.geotiff import write_geotiff
 from skypart.worlds.ground import World
-from skypart.worlds.layouts import LAYOUTS, Shot, fit
 from skypart.worlds.look import Look, Strengths, draw_look
 from skypart.worlds.render import render_drone, render_map, render_satellite
 from skypart.worlds.shade import Lighting
-from skypart.worlds.sites import RASTER_CONTRAST, find_sites, site_seed
+from skypart.worlds.sites import RASTER_CONTRAST, find_sites, fit_framing, site_seed
 
 POSE_FIELDS = [
     "path",
@@ -57,7 +58,7 @@ class Settings:
     """What all jobs of a data set share."""
 
     out: str
-    like: str
+    rendering: Rendering
     seed: int
     image_size: int
     views: int
@@ -105,7 +106,7 @@ def run_job(job: Job, count: Callable[[int], None]) -> list[dict[str, str]]:
     cv2.setNumThreads(1)
     settings = job.settings
     out = Path(settings.out)
-    layout = LAYOUTS[settings.like]
+    rendering = settings.rendering
     map_path = out / "maps" / f"{job.source.name}.tif"
     if job.note.is_file() and (map_path.is_file() or not job.write_map):
         rows: list[dict[str, str]] = json.loads(job.note.read_text(encoding="utf-8"))
@@ -113,7 +114,7 @@ def run_job(job: Job, count: Callable[[int], None]) -> list[dict[str, str]]:
             count(len(rows))
             return rows
     world = _world(job.source)
-    framing = fit(layout.framing, world.extent_m, layout.highest, world.margin_m)
+    framing = fit_framing(rendering.framing, world.extent_m, rendering.highest, world.margin_m)
     places = _places(job, world, framing.tile)
     if job.write_map and not map_path.is_file():
         write_geotiff(
@@ -122,7 +123,7 @@ def run_job(job: Job, count: Callable[[int], None]) -> list[dict[str, str]]:
     rows = []
     for site in job.sites:
         rng = np.random.default_rng([settings.seed, 8, site.number])
-        shots = layout.shots(site.name, site.role, settings.views, framing, rng)
+        shots = rendering.shots(site.name, site.role, settings.views, framing, rng)
         rows += _draw_site(world, site, (float(places[site.on_map][0]), float(places[site.on_map][1])), shots, settings)
         count(len(shots))
     write_text(job.note, json.dumps(rows))
@@ -132,11 +133,10 @@ def run_job(job: Job, count: Callable[[int], None]) -> list[dict[str, str]]:
 def _places(job: Job, world: World, tile: float) -> np.ndarray:
     """Sites of the map, enough for the job; set closer together when holes leave too few."""
     spacing, needed = job.spacing, job.sites[-1].on_map + 1
-    together = LAYOUTS[job.settings.like].together
     seed = site_seed(job.settings.seed, job.source.name)
     contrast = RASTER_CONTRAST if world.satellite.baked else 0.0
     for _ in range(12):
-        places = find_sites(world, spacing, tile, seed, together, contrast)
+        places = find_sites(world, spacing, tile, seed, job.settings.rendering.adjacent, contrast)
         if len(places) >= needed:
             return places
         spacing *= 0.85
@@ -204,7 +204,7 @@ def _row(world: World, site: Site, centre: tuple[float, float], shot: Shot) -> d
     lon, lat = world.lonlat(*centre)
     row |= {"target_lat": f"{lat:.8f}", "target_lon": f"{lon:.8f}", "altitude_m": f"{shot.metres:.2f}"}
     if shot.pose is not None:
-        x, y, _ = shot.pose.position(world)
+        x, y, _ = camera_centre(shot.pose, world)
         lon, lat = world.lonlat(x, y)
         aim_lon, aim_lat = world.lonlat(*shot.pose.target)
         row |= {

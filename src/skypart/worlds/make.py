@@ -19,16 +19,17 @@ from pathlib import Path
 import numpy as np
 
 from skypart.atomic import write_text
+from skypart.datasets.registry import find_rendering
+from skypart.datasets.rendering import WORLD_FILE, Rendering
 from skypart.errors import SkyPartError
 from skypart.progress import progress_bar
 from skypart.signals import answering
 from skypart.version import __version__
 from skypart.worlds.draw import POSE_FIELDS, Job, Settings, Site, Source, run_job
-from skypart.worlds.layouts import LAYOUTS, Layout, fit, layout_named, location_name
 from skypart.worlds.procedural import Region
 from skypart.worlds.rasters import find_sources
 from skypart.worlds.request import Request
-from skypart.worlds.sites import RASTER_CONTRAST, find_sites, site_seed
+from skypart.worlds.sites import RASTER_CONTRAST, find_sites, fit_framing, site_seed
 from skypart.worlds.sources import RasterSource
 
 SKETCH_BYTES = 65536
@@ -44,13 +45,14 @@ def make_world(out: Path, request: Request, workers: int = 1) -> None:
 
     What is there already is not drawn again, so a stopped run goes on when it is started again.
     """
-    layout = layout_named(request.like)
+    rendering = find_rendering(request.like)
     rasters = _sketches(request)
     complete = _look_into(out, request, rasters)
-    jobs = plan_jobs(out, request, layout)
-    if complete and all((out / path).is_file() for path in (*_expected(jobs, layout), *_lists(layout))):
+    jobs = plan_jobs(out, request, rendering)
+    expected = (*_expected(jobs, rendering), "poses.csv", *rendering.extra_files)
+    if complete and all((out / path).is_file() for path in expected):
         return
-    write_text(out / "world.json", _describe(request, rasters, complete=False))
+    write_text(out / WORLD_FILE, _describe(request, rasters, complete=False))
     rows: list[dict[str, str]] = []
     total = sum(len(job.sites) * job.shots_each for job in jobs)
     with answering(signal.default_int_handler, signal.SIGTERM), progress_bar() as bar:
@@ -59,8 +61,8 @@ def make_world(out: Path, request: Request, workers: int = 1) -> None:
             rows += finished
     rows.sort(key=lambda row: row["path"])
     _write_poses(out / "poses.csv", rows)
-    _write_lists(out, request, layout, rows)
-    write_text(out / "world.json", _describe(request, rasters, complete=True))
+    rendering.write_extra_files(out, dict(_locations(request, rendering)), rows)
+    write_text(out / WORLD_FILE, _describe(request, rasters, complete=True))
     for note in (out / ".work").glob("*.json"):
         note.unlink()
     if (out / ".work").is_dir():
@@ -123,19 +125,20 @@ def _run_in_worker(job: Job) -> list[dict[str, str]]:
     return run_job(job, add)
 
 
-def plan_jobs(out: Path, request: Request, layout: Layout) -> list[Job]:
+def plan_jobs(out: Path, request: Request, rendering: Rendering) -> list[Job]:
     """Share the locations out over the maps; each job draws some locations of one map."""
     settings = Settings(
-        str(out), layout.name, request.seed, request.image_size, request.views or layout.views, request.strengths
+        str(out), rendering, request.seed, request.image_size, request.views or rendering.views, request.strengths
     )
-    roles = layout.assign(request.locations, np.random.default_rng([request.seed, 3]))
+    locations = _locations(request, rendering)
+    example = rendering.shots("0", locations[0][1], settings.views, rendering.framing, np.random.default_rng(0))
+    shots_each = len(example)
+    size = max(math.ceil(400 / shots_each), 1)
     jobs: list[Job] = []
     first = 0
-    for number, (source, count) in enumerate(_sources(request, layout)):
-        sites = [Site(location_name(layout, first + i), roles[first + i], first + i, i) for i in range(count)]
+    for number, (source, count) in enumerate(_sources(request, rendering)):
+        sites = [Site(*locations[first + i], first + i, i) for i in range(count)]
         first += count
-        shots_each = len(layout.shots("0", roles[0], settings.views, layout.framing, np.random.default_rng(0)))
-        size = max(math.ceil(400 / shots_each), 1)
         for start in range(0, count, size):
             part = tuple(sites[start : start + size])
             jobs.append(
@@ -144,7 +147,7 @@ def plan_jobs(out: Path, request: Request, layout: Layout) -> list[Job]:
                     number,
                     part,
                     settings,
-                    request.spacing or layout.spacing,
+                    request.spacing or rendering.spacing,
                     shots_each,
                     request.maps and start == 0,
                 )
@@ -152,11 +155,17 @@ def plan_jobs(out: Path, request: Request, layout: Layout) -> list[Job]:
     return jobs
 
 
-def _sources(request: Request, layout: Layout) -> list[tuple[Source, int]]:
+def _locations(request: Request, rendering: Rendering) -> list[tuple[str, str]]:
+    """(name, role) of every location."""
+    roles = rendering.assign_roles(request.locations, np.random.default_rng([request.seed, 3]))
+    return [(rendering.location_name(index), role) for index, role in enumerate(roles)]
+
+
+def _sources(request: Request, rendering: Rendering) -> list[tuple[Source, int]]:
     """The maps and the number of locations each carries."""
-    spacing = request.spacing or layout.spacing
+    spacing = request.spacing or rendering.spacing
     if request.sources == ("procedural",):
-        per_edge = max(int((request.extent - 1.12 * layout.framing.tile) / spacing) + 1, 1)
+        per_edge = max(int((request.extent - 1.12 * rendering.framing.tile) / spacing) + 1, 1)
         most = max(int(0.55 * per_edge * per_edge), 1)
         count = request.regions or max(math.ceil(request.locations / most), min(request.locations, len(request.styles)))
         if count * most < request.locations:
@@ -165,7 +174,6 @@ def _sources(request: Request, layout: Layout) -> list[tuple[Source, int]]:
                 "a smaller --spacing, or leave --preset out"
             )
         order = np.random.default_rng([request.seed, 4]).permutation(len(request.styles))
-        dates = 3 if layout.name == "denseuav" else 2
         regions: list[Source] = [
             Region(
                 request.seed,
@@ -174,16 +182,16 @@ def _sources(request: Request, layout: Layout) -> list[tuple[Source, int]]:
                 request.extent,
                 request.gsd,
                 request.strengths.changes,
-                dates,
+                rendering.dates,
             )
             for i in range(count)
         ]
         shares = [request.locations // count + (i < request.locations % count) for i in range(count)]
         return list(zip(regions, shares, strict=True))
-    return _share_rasters(request, layout, spacing)
+    return _share_rasters(request, rendering, spacing)
 
 
-def _share_rasters(request: Request, layout: Layout, spacing: float) -> list[tuple[Source, int]]:
+def _share_rasters(request: Request, rendering: Rendering, spacing: float) -> list[tuple[Source, int]]:
     """Spread the locations over real maps in proportion to the sites each has."""
     found = _rasters(request)
     sources = [source for source in found if _wanted(source.name, request)]
@@ -197,7 +205,7 @@ def _share_rasters(request: Request, layout: Layout, spacing: float) -> list[tup
     sources = [sources[i] for i in order]
     room = []
     for source in sources:
-        framing = fit(layout.framing, source.extent_m, layout.highest, source.margin_m)
+        framing = fit_framing(rendering.framing, source.extent_m, rendering.highest, source.margin_m)
         own = (edge - 2 * rim for edge, rim in zip(source.extent_m, source.margin_m, strict=True))
         if max(own) < framing.tile * 1.12 + spacing:
             room.append(1)
@@ -230,7 +238,7 @@ def _wanted(name: str, request: Request) -> bool:
 
 def _describe(request: Request, rasters: dict[str, str], complete: bool) -> str:
     """What world.json says: the request, the version, and how the views were framed."""
-    framing = asdict(LAYOUTS[request.like].framing)
+    framing = asdict(find_rendering(request.like).framing)
     content = {
         "made_by": f"skypart {__version__}",
         "request": asdict(request),
@@ -243,7 +251,7 @@ def _describe(request: Request, rasters: dict[str, str], complete: bool) -> str:
 
 def _look_into(out: Path, request: Request, rasters: dict[str, str]) -> bool:
     """Whether the folder holds this request's data set, finished; say so if it holds something else."""
-    note = out / "world.json"
+    note = out / WORLD_FILE
     if not note.is_file():
         if out.exists() and (not out.is_dir() or any(out.iterdir())):
             raise SkyPartError(f"{out}: is not empty and holds no world.json; choose a new folder")
@@ -284,25 +292,15 @@ def _sketch(file: Path) -> str:
     return f"{size} {digest.hexdigest()}"
 
 
-def _expected(jobs: list[Job], layout: Layout) -> Iterator[str]:
+def _expected(jobs: list[Job], rendering: Rendering) -> Iterator[str]:
     """Paths of all pictures and maps, relative to the data set."""
     for job in jobs:
         if job.write_map:
             yield f"maps/{job.source.name}.tif"
         for site in job.sites:
             views = job.settings.views
-            for shot in layout.shots(site.name, site.role, views, layout.framing, np.random.default_rng(0)):
+            for shot in rendering.shots(site.name, site.role, views, rendering.framing, np.random.default_rng(0)):
                 yield from shot.paths
-
-
-def _lists(layout: Layout) -> tuple[str, ...]:
-    """Paths of what stands beside the pictures, relative to the data set."""
-    beside = {
-        "sues200": ["train_ids.txt"],
-        "free": ["positions.csv"],
-        "denseuav": [f"Dense_GPS_{part}.txt" for part in ("train", "test", "ALL")],
-    }
-    return ("poses.csv", *beside.get(layout.name, ()))
 
 
 def _write_poses(path: Path, rows: list[dict[str, str]]) -> None:
@@ -311,33 +309,3 @@ def _write_poses(path: Path, rows: list[dict[str, str]]) -> None:
     writer.writeheader()
     writer.writerows(row for row in rows if row["view"] == "drone")
     write_text(path, text.getvalue())
-
-
-def _write_lists(out: Path, request: Request, layout: Layout, rows: list[dict[str, str]]) -> None:
-    """What stands beside the pictures: training ids of SUES-200, empty street folders, positions, GPS of DenseUAV."""
-    roles = layout.assign(request.locations, np.random.default_rng([request.seed, 3]))
-    names = [location_name(layout, index) for index in range(request.locations)]
-    if layout.name == "sues200":
-        write_text(out / "train_ids.txt", "".join(f"{n}\n" for n, r in zip(names, roles, strict=True) if r == "train"))
-    if layout.name == "free":
-        drones = [row for row in rows if row["view"] == "drone"]
-        places = [f"{row['path']},{row['target_lon']},{row['target_lat']},{row['altitude_m']}\n" for row in drones]
-        write_text(out / "positions.csv", "path,longitude,latitude,altitude\n" + "".join(places))
-    if layout.name == "university1652":
-        for name, role in zip(names, roles, strict=True):
-            for view in ("street", "google") if role == "train" else ():
-                (out / "train" / view / name).mkdir(parents=True, exist_ok=True)
-    if layout.name == "denseuav":
-        lines = {part: [line for row in rows for line in gps_lines(row, part)] for part in ("train", "test")}
-        write_text(out / "Dense_GPS_train.txt", "".join(lines["train"]))
-        write_text(out / "Dense_GPS_test.txt", "".join(lines["test"]))
-        write_text(out / "Dense_GPS_ALL.txt", "".join(lines["train"] + lines["test"]))
-
-
-def gps_lines(row: dict[str, str], part: str) -> list[str]:
-    """Lines `path E<lon> N<lat> <height>` of one picture in DenseUAV's lists."""
-    return [
-        f"{path} E{row['target_lon']} N{row['target_lat']} {row['altitude_m']}\n"
-        for path in row["all_paths"].split("|")
-        if path.startswith(part)
-    ]

@@ -15,13 +15,13 @@ from numpy.typing import NDArray
 from pyproj import CRS, Transformer
 
 from skypart.errors import SkyPartError
+from skypart.geo.units import US_SURVEY_FOOT
 from skypart.images.decode import IMAGE_SUFFIXES, RgbImage, listed_file, open_image, read_rgb
 from skypart.worlds.geotiff import geotiff_source
 from skypart.worlds.ground import FloatMap, World
 from skypart.worlds.relief import ground_from_raster
 from skypart.worlds.sources import RasterSource
 
-FOOT_US = 1200 / 3937
 LARGE_M = 500.0
 """Edge from which a map has room for oblique views of its own places."""
 
@@ -103,7 +103,7 @@ def _lidar_georeference(meta: dict[str, Any], height_m: float, path: Path) -> tu
     """Upper left corner, EPSG code and metres a unit of a meta.json."""
     corner_ft = meta.get("origin_lower_left_ft_ky_single_zone")
     if isinstance(corner_ft, list):
-        return (float(corner_ft[0]), float(corner_ft[1]) + height_m / FOOT_US), 3089, FOOT_US
+        return (float(corner_ft[0]), float(corner_ft[1]) + height_m / US_SURVEY_FOOT), 3089, US_SURVEY_FOOT
     corner_m = meta.get("origin_ll_m")
     epsg = meta.get("epsg", 2993 if "Oregon" in str(meta.get("crs")) else None)
     if isinstance(corner_m, list) and isinstance(epsg, int):

@@ -6,8 +6,9 @@ from dataclasses import replace
 import cv2
 import numpy as np
 
+from skypart.datasets.rendering import Pose
 from skypart.images.decode import RgbImage
-from skypart.worlds.camera import Camera, Pose
+from skypart.worlds.camera import Camera
 from skypart.worlds.cast import cast_orthographic, cast_pinhole
 from skypart.worlds.ground import Ground, World
 from skypart.worlds.look import PLAIN, Look, expose

@@ -4,6 +4,7 @@ import math
 import os
 from dataclasses import asdict, dataclass, field
 
+from skypart.datasets.registry import find_rendering
 from skypart.errors import SkyPartError
 from skypart.worlds.look import Strengths
 from skypart.worlds.styles import STYLES
@@ -84,8 +85,12 @@ def build_request(
         raise SkyPartError(f"unknown preset {preset!r}; the only one is tiny")
     if styles and sources and "procedural" not in sources:
         raise SkyPartError("--styles are of procedural worlds; leave it out with --from a raster")
-    if options.get("views") is not None and options.get("like") == "denseuav":
-        raise SkyPartError("--drone-per-altitude: DenseUAV has one picture a height; leave it out")
+    rendering = find_rendering(str(options.get("like") or Request.like))
+    if options.get("views") is not None and rendering.fixed_views:
+        raise SkyPartError(
+            f"--drone-per-altitude: --like {rendering.name} always has {rendering.views} drone image per altitude; "
+            "leave it out"
+        )
     chosen: dict[str, object] = dict(PRESETS[preset])
     chosen |= {name: value for name, value in options.items() if value is not None}
     for name, value in (("styles", styles), ("skip", skip), ("only", only)):

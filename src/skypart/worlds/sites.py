@@ -1,17 +1,40 @@
 """Where on a world the locations lie: apart from one another, inside the map, never on holes."""
 
+import math
 import zlib
+from dataclasses import replace
 
 import cv2
 import numpy as np
 from numpy.typing import NDArray
 
+from skypart.datasets.rendering import Framing
 from skypart.worlds.ground import World
 
 MIN_VALID = 0.9
 """Share of a location's tile that must be true ground."""
 RASTER_CONTRAST = 12.0
 """Below it, tiles of real rasters are closed forest, open water or one bare field, which nobody can tell apart."""
+
+
+def fit_framing(
+    framing: Framing, extent: tuple[float, float], highest: float, margin: tuple[float, float] = (0.0, 0.0)
+) -> Framing:
+    """The framing for a map of `extent` metres.
+
+    Small maps get a narrower lens and steeper views, unless they have surroundings, `margin` metres on either side.
+    """
+    room = min(extent)
+    own = min(edge - 2 * rim for edge, rim in zip(extent, margin, strict=True))
+    if own >= 2.5 * framing.tile:
+        return framing
+    tile = min(framing.tile, 0.98 * own)
+    if room >= 2.5 * tile:
+        return replace(framing, tile=tile, surrounded=True)
+    tilt = (max(framing.tilt[0], 58.0), max(framing.tilt[1], 80.0))
+    slant = highest / math.sin(math.radians(tilt[0]))
+    lens = math.degrees(2 * math.atan(0.6 * room / slant))
+    return Framing(tile, tilt, min(framing.fov, lens))
 
 
 def site_seed(seed: int, map_name: str) -> list[int]:

@@ -20,7 +20,8 @@ from skypart.datasets.fetch.reference import compare, hashes, likeness
 from skypart.datasets.fetch.run import fetch_set
 from skypart.datasets.fetch.sets import DataSet
 from skypart.errors import SkyPartError
-from skypart.worlds.rasters import FOOT_US, find_sources
+from skypart.geo.units import US_SURVEY_FOOT
+from skypart.worlds.rasters import find_sources
 from tests.datasets.fetch.fake_clouds import ept, potree
 from tests.datasets.fetch.fake_github import HASTY, FakeGitHub, parts_left
 from tests.datasets.fetch.test_pictures import place, smooth
@@ -50,12 +51,12 @@ def lidar(github: FakeGitHub) -> DataSet:
         "README.md": b"unwanted"
     }
     facts = (("origin_lower_left_ft_ky_single_zone", LOW[:2]),)
-    whole = PotreeMap(CLOUD, "whole", Grid(LOW[:2], FOOT_US, 0.75, 120, 120, 0.0, LOW[2]), facts)
+    whole = PotreeMap(CLOUD, "whole", Grid(LOW[:2], US_SURVEY_FOOT, 0.75, 120, 120, 0.0, LOW[2]), facts)
     corner = (LOW[0] + 150, LOW[1] + 30)
     crop = PotreeMap(
         CLOUD,
         "crop",
-        Grid(corner, FOOT_US, 0.75, 40, 40, 0.0, LOW[2]),
+        Grid(corner, US_SURVEY_FOOT, 0.75, 40, 40, 0.0, LOW[2]),
         (("origin_lower_left_ft_ky_single_zone", corner),),
     )
     return DataSet("lidar", "lidar_folder", "two hills", "CC0", "By nobody.", "Rasterised.", 1, (whole, crop))
@@ -82,7 +83,7 @@ def test_a_set_from_the_server_to_a_world(github: FakeGitHub, lidar: DataSet, tm
     assert len(github.files_asked_for) == len(set(github.files_asked_for)), "the crop needs nothing new"
     worlds = {source.name: source.load() for source in find_sources(made)}
     assert set(worlds) == {"whole", "crop"}
-    block = worlds["whole"].satellite.rgb[int(120 - 80 * FOOT_US / 0.75), int(200 * FOOT_US / 0.75)]
+    block = worlds["whole"].satellite.rgb[int(120 - 80 * US_SURVEY_FOOT / 0.75), int(200 * US_SURVEY_FOOT / 0.75)]
     np.testing.assert_allclose(block, (160, 64, 90), atol=6)
     asked = len(github.requests)
     fetch_set(lidar, tmp_path / "out", expected, told.append, github.hosts, HASTY)

@@ -6,7 +6,7 @@ from skypart.datasets.fetch.github import Snapshot
 from skypart.datasets.fetch.gridding import Grid
 from skypart.datasets.fetch.parts import EptMap, Mosaics, Part, Places, PotreeMap
 from skypart.datasets.fetch.pictures import Mosaic
-from skypart.worlds.rasters import FOOT_US
+from skypart.geo.units import US_SURVEY_FOOT
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,7 @@ def _kentucky(
         ("crs", "NAD83 Kentucky Single Zone ftUS (EPSG:3089), written from cloud.js offsets"),
         ("centre_lat_lon", centre),
     )
-    return PotreeMap(source, stem, Grid(low, FOOT_US, gsd, *size, zmin, base_ft), facts)
+    return PotreeMap(source, stem, Grid(low, US_SURVEY_FOOT, gsd, *size, zmin, base_ft), facts)
 
 
 _WOODFORD = Snapshot(
