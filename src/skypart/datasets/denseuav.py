@@ -83,7 +83,10 @@ class DenseUavRendering(Rendering):
     spacing = 30.0
     views = 1
     altitudes = tuple(map(float, HEIGHTS))
-    view_folders = (("train/satellite", "train/drone"), ("test/gallery_satellite", "test/gallery_drone"))
+    view_folders = (
+        ("train/satellite/{}", "train/drone/{}"),
+        ("test/gallery_satellite/{}", "test/gallery_drone/{}"),
+    )
     fixed_views = True
     adjacent = True
     dates = 3

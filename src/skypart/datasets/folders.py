@@ -144,7 +144,7 @@ class FreeRendering(Rendering):
     spacing = 150.0
     views = 6
     altitudes = (320.0, 60.0)
-    view_folders = (("satellite", "drone"),)
+    view_folders = (("satellite/{}", "drone/{}"),)
     extra_files = (POSITIONS,)
 
     def assign_roles(self, count: int, rng: np.random.Generator) -> list[str]:

@@ -98,7 +98,7 @@ class Rendering(ABC):
     views: drone images per location and altitude; fixed_views: the user cannot change their number.
     altitudes: all altitudes flown, in metres. adjacent: the locations of a map are neighbours, not scattered over it.
     dates: states of the ground that a procedural map needs (drone, satellite, and perhaps an older satellite).
-    view_folders: (satellite folder, drone folder) pairs for contact sheets; the first pair that has images is used.
+    view_folders: (satellite folder, drone folder) of a location `{}`, for contact sheets; the first pair found is used.
     extra_files: paths of the files that `write_extra_files` writes.
     """
 

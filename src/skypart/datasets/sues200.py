@@ -121,7 +121,7 @@ class Sues200Rendering(Rendering):
     spacing = 150.0
     views = IMAGES_PER_ALTITUDE
     altitudes = tuple(map(float, ALTITUDES))
-    view_folders = (("satellite-view", "drone_view_512"),)
+    view_folders = (("satellite-view/{}", "drone_view_512/{}"),)
     extra_files = (TRAIN_IDS_FILE,)
 
     def assign_roles(self, count: int, rng: np.random.Generator) -> list[str]:

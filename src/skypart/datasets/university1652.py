@@ -32,7 +32,10 @@ class University1652Rendering(Rendering):
     spacing = 150.0
     views = 54
     altitudes = (256.0, 121.5)
-    view_folders = (("train/satellite", "train/drone"), ("test/gallery_satellite", "test/gallery_drone"))
+    view_folders = (
+        ("train/satellite/{}", "train/drone/{}"),
+        ("test/gallery_satellite/{}", "test/gallery_drone/{}"),
+    )
 
     def assign_roles(self, count: int, rng: np.random.Generator) -> list[str]:
         """Roles in the ratio 701 train : 701 query : 250 distractors, in order, so that regions do not mix."""
