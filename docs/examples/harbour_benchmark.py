@@ -3,6 +3,7 @@
 Layout: `{train,test}/<4 digits>/{uav,ortho}/*.jpg`; the test galleries are the test locations.
 """
 
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
@@ -23,7 +24,7 @@ class HarbourRendering(Rendering):
     spacing = 150.0
     views = 8
     altitudes = (ALTITUDE,)
-    view_folders = (("ortho", "uav"),)
+    view_folders = (("train/{}/ortho", "train/{}/uav"),)
 
     def assign_roles(self, count: int, rng: np.random.Generator) -> list[str]:
         """The first two thirds are for training."""
@@ -45,7 +46,7 @@ class Harbour(Benchmark):
     title = "Harbour-30"
     layout = "train/ and test/ with <location>/uav and <location>/ortho"
     headline_metrics = ("R@1", "R@5", "AP")
-    published_tests = {"D2S": (80, 10), "S2D": (10, 80)}
+    published_tests: Mapping[str, tuple[int, int]] = {"D2S": (80, 10), "S2D": (10, 80)}
     rendering = HarbourRendering()
 
     def matches(self, root: Path) -> bool:
@@ -56,10 +57,8 @@ class Harbour(Benchmark):
         """Read all images; the label is the location's number."""
 
         def load(part: str, folder: str, view: View) -> list[Record]:
-            locations = folders_in(root / part)
-            return [
-                Record(path, view, place.name, ALTITUDE) for place in locations for path in images_in(place / folder)
-            ]
+            found = [(place.name, path) for place in folders_in(root / part) for path in images_in(place / folder)]
+            return [Record(path, view, location, ALTITUDE) for location, path in found]
 
         train = [*load("train", "uav", "drone"), *load("train", "ortho", "satellite")]
         drone, satellite = load("test", "uav", "drone"), load("test", "ortho", "satellite")

@@ -17,10 +17,11 @@ def write_sheet(root: Path, out: Path, rows: int = 8, start: int = 0, columns: i
     lines = []
     pairs = [pair for rendering in renderings().values() for pair in rendering.view_folders]
     for satellite, drone in dict.fromkeys(pairs):
-        folder = root / satellite
-        names = sorted(each.name for each in folder.iterdir() if each.is_dir()) if folder.is_dir() else []
-        for name in names[start : start + rows]:
-            tiles, views = _images_below(folder / name), _images_below(root / drone / name)
+        level = satellite.split("/").index("{}")
+        folders = sorted(folder for folder in root.glob(satellite.format("*")) if folder.is_dir())
+        for folder in folders[start : start + rows]:
+            location = folder.relative_to(root).parts[level]
+            tiles, views = _images_below(folder), _images_below(root / drone.format(location))
             chosen = [views[i] for i in np.linspace(0, len(views) - 1, min(columns, len(views))).astype(int)]
             lines.append([_cell(path, size) for path in tiles[:1] + chosen])
         if lines:
