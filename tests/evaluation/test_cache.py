@@ -77,7 +77,7 @@ def test_full_disk_is_named_and_the_rest_is_kept(tmp_path: Path, monkeypatch: py
         file.write(data[:7])
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(cache_module, "_write_whole", full)
+    monkeypatch.setattr(cache_module, "_write_all", full)
     with pytest.raises(SkyPartError, match=r"No space left on device.*is kept"):
         store.put([content_key("9", 448)], rows(1))
     monkeypatch.undo()

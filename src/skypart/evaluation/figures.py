@@ -68,7 +68,7 @@ def rank_histogram(retrievals: list[Retrieval], title: str) -> Figure:
                 if len(own) == 1:
                     axes.bar_label(bars, fmt="%.1f", fontsize=9)
             axes.set_xticks(np.arange(used), _BINS[:used], rotation=30 if used > 6 else 0)
-            axes.set_xlabel("rank of the first right answer")
+            axes.set_xlabel("rank of the first positive")
             axes.legend(frameon=False)
         panels[0].set_ylabel("queries, percent")
         figure.suptitle(title)

@@ -39,7 +39,7 @@ def detail_table(result: EvaluationResult) -> Table:
 
 
 def our_rows(result: EvaluationResult) -> list[Row]:
-    """This model under both AP conventions."""
+    """The measured rows: this model with official and with standard AP."""
     values = result.values()
     standard = {key.removesuffix(" standard"): value for key, value in values.items() if key.endswith("/AP standard")}
     return [

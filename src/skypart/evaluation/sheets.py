@@ -99,7 +99,7 @@ def draw_sheet(retrieval: Retrieval, rows: Sequence[tuple[str, int]], title: str
 
 
 def _side_text(draw: ImageDraw.ImageDraw, top: int, why: str, record: Record, first: int, gallery: int) -> None:
-    rank = f"rank {first + 1:,} of {gallery:,}" if first < gallery else "no right answer"
+    rank = f"rank {first + 1:,} of {gallery:,}" if first < gallery else "no positive"
     altitude = "" if record.altitude is None else f"{record.altitude:g} m"
     lines = [line for line in (why, record.location, altitude, rank) if line]
     draw.multiline_text((_GAP, top + 4), "\n".join(lines), fill="black", font=_font(13), spacing=6)
