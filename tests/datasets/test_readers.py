@@ -65,7 +65,7 @@ def test_denseuav_heights_and_positions(tmp_path: Path) -> None:
     assert query[3].position == Position(120.38 + 0.0002 * 2257, 30.32 + 0.0001 * 2257)
 
 
-def test_denseuav_gps_line_with_latitude_first_is_named(tmp_path: Path) -> None:
+def test_a_denseuav_gps_line_with_latitude_first_raises(tmp_path: Path) -> None:
     make_denseuav(tmp_path)
     (tmp_path / "Dense_GPS_ALL.txt").write_text("test/drone/002256/H80.JPG N31.25 E121.5 99\n")
     with pytest.raises(SkyPartError, match=r"Dense_GPS_ALL\.txt, line 1"):
@@ -85,21 +85,21 @@ def test_folders_match_by_subfolder_and_stem(tmp_path: Path) -> None:
     assert len(held_out.tests[0].gallery) == 3
 
 
-def test_folders_without_a_common_name(tmp_path: Path) -> None:
+def test_folders_without_a_common_location_raise(tmp_path: Path) -> None:
     picture(tmp_path / "drone/a.jpg", 1, 1)
     picture(tmp_path / "satellite/b.jpg", 1, 2)
     with pytest.raises(SkyPartError, match="share no location"):
         open_dataset(tmp_path)
 
 
-def test_swapped_positions_are_named(tmp_path: Path) -> None:
+def test_swapped_longitude_and_latitude_raise(tmp_path: Path) -> None:
     make_folders(tmp_path)
     (tmp_path / "positions.csv").write_text("location,lon,lat\nbridge,31.0,121.0\n")
     with pytest.raises(SkyPartError, match=r"line 2.*swapped"):
         open_dataset(tmp_path)
 
 
-def test_wrong_layouts_get_a_plain_sentence(tmp_path: Path) -> None:
+def test_wrong_layouts_get_a_clear_error_message(tmp_path: Path) -> None:
     data = make_university(tmp_path / "outer/University-Release")
     with pytest.raises(SkyPartError, match="not SUES-200"):
         open_dataset(data, "sues200")
@@ -122,7 +122,7 @@ def test_wrong_layouts_get_a_plain_sentence(tmp_path: Path) -> None:
         open_dataset(tmp_path / "blank")
 
 
-def test_folders_leave_hidden_ones_out(tmp_path: Path) -> None:
+def test_hidden_folders_are_ignored(tmp_path: Path) -> None:
     root = make_folders(tmp_path)
     picture(root / "drone" / "park" / ".thumbs" / "deep" / "0.jpg", 9, 9)
     picture(root / "drone" / "park" / "east" / "0.jpg", 9, 9)
@@ -138,7 +138,7 @@ def test_folders_leave_hidden_ones_out(tmp_path: Path) -> None:
         ("location,lon,lat\nK\u00f6ln,7,50\n".encode("latin-1"), "not a UTF-8 CSV"),
     ],
 )
-def test_positions_that_cannot_be_are_named(tmp_path: Path, content: bytes, words: str) -> None:
+def test_invalid_positions_raise(tmp_path: Path, content: bytes, words: str) -> None:
     root = make_folders(tmp_path)
     (root / "positions.csv").write_bytes(content)
     with pytest.raises(SkyPartError, match=words):
@@ -149,7 +149,7 @@ def test_positions_that_cannot_be_are_named(tmp_path: Path, content: bytes, word
         open_dataset(root)
 
 
-def test_columns_by_their_own_names_come_first(tmp_path: Path) -> None:
+def test_full_column_names_win_over_short_ones(tmp_path: Path) -> None:
     table = tmp_path / "positions.csv"
     table.write_text("path,longitude,latitude,x,y\ndrone/a.jpg,8.5,47.3,120,40\n")
     assert folders.read_positions(table)["drone/a.jpg"].position == Position(8.5, 47.3)
@@ -160,14 +160,14 @@ def test_columns_by_their_own_names_come_first(tmp_path: Path) -> None:
         folders.read_positions(table)
 
 
-def test_a_gps_list_in_another_encoding_is_named(tmp_path: Path) -> None:
+def test_a_gps_file_in_another_encoding_raises(tmp_path: Path) -> None:
     make_denseuav(tmp_path)
     (tmp_path / "Dense_GPS_ALL.txt").write_text("a b c", encoding="utf-16")
     with pytest.raises(SkyPartError, match=r"Dense_GPS_ALL\.txt: is not UTF-8 text"):
         denseuav.read_positions(tmp_path)
 
 
-def test_a_world_that_is_not_finished_is_refused(tmp_path: Path) -> None:
+def test_an_unfinished_world_raises(tmp_path: Path) -> None:
     root = make_sues_raw(tmp_path)
     (root / "world.json").write_text('{"complete": false}')
     with pytest.raises(SkyPartError, match="not finished"):
@@ -176,7 +176,7 @@ def test_a_world_that_is_not_finished_is_refused(tmp_path: Path) -> None:
     assert open_dataset(root).train
 
 
-def test_a_split_of_its_own_is_not_the_published_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_custom_split_is_not_the_published_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     root = make_sues_raw(tmp_path)
     official = open_dataset(root)
     (root / "train_ids.txt").write_text("8\n12\n")
@@ -187,7 +187,7 @@ def test_a_split_of_its_own_is_not_the_published_one(tmp_path: Path, monkeypatch
     assert "official" in official.notes[0] and "its own train_ids.txt" in own.notes[0]
 
 
-def test_denseuav_says_which_positions_are_missing(tmp_path: Path) -> None:
+def test_denseuav_notes_missing_positions(tmp_path: Path) -> None:
     root = make_denseuav(tmp_path)
     assert not open_dataset(root).notes
     for name in ("test", "ALL"):

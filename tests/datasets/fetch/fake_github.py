@@ -12,9 +12,9 @@ from pathlib import Path
 from urllib.parse import quote, unquote, urlsplit
 
 from skypart.datasets.fetch.github import Hosts
-from skypart.datasets.fetch.web import Patience
+from skypart.datasets.fetch.web import RetryPolicy
 
-HASTY = Patience(attempts=3, pause_s=0.0, timeout_s=5.0)
+FAST_RETRIES = RetryPolicy(attempts=3, pause_s=0.0, timeout_s=5.0)
 
 
 @dataclass
