@@ -237,7 +237,7 @@ def test_a_folder_without_maps_is_named(tmp_path: Path) -> None:
     with pytest.raises(SkyPartError, match="no map found"):
         find_sources(tmp_path)
     (tmp_path / "meta.json").write_text(json.dumps({"gsd_m": 1}))
-    with pytest.raises(SkyPartError, match="needs one"):
+    with pytest.raises(SkyPartError, match="needs exactly one"):
         find_sources(tmp_path)
     Image.new("RGB", (8, 8)).save(tmp_path / "plain.tif")
     with pytest.raises(SkyPartError, match="no georeference"):
@@ -316,7 +316,7 @@ def test_a_list_that_lacks_something_is_named(tmp_path: Path, harm: Callable[[st
 def test_dates_of_unequal_size_are_named(tmp_path: Path) -> None:
     _indexed(tmp_path, 1)
     Image.fromarray(_checks(8, 16)).save(tmp_path / "images" / "town_2018_0.jpg")
-    with pytest.raises(SkyPartError, match=r"128 x 128 pixels.*cut all dates"):
+    with pytest.raises(SkyPartError, match=r"128 x 128 pixels.*crop all dates"):
         find_sources(tmp_path)[0].load()
 
 
@@ -330,7 +330,7 @@ def test_a_damaged_geotiff_is_named_and_heights_without_a_tag_are_unknown(tmp_pa
     assert world.drone.heights.min() > 99.0 and world.valid is not None and not world.valid[:19, :19].any()
     whole = (tmp_path / "site.tif").read_bytes()
     (tmp_path / "site.tif").write_bytes(whole[: len(whole) // 2])
-    with pytest.raises(SkyPartError, match=r"site\.tif.*copy again"):
+    with pytest.raises(SkyPartError, match=r"site\.tif.*copy the damaged file again"):
         find_sources(tmp_path / "site.tif")[0].load()
 
 
@@ -340,7 +340,7 @@ def test_two_maps_of_one_name_are_refused(tmp_path: Path) -> None:
         (tmp_path / folder).mkdir()
         _write_tiff(tmp_path / folder / "ortho.tif", _checks().transpose(2, 0, 1), "EPSG:32632", grid)
     request = build_request([str(tmp_path / folder / "ortho.tif") for folder in "ab"], locations=2, image_size=48)
-    with pytest.raises(SkyPartError, match="two maps are called ortho"):
+    with pytest.raises(SkyPartError, match="two maps have the name ortho"):
         make_world(tmp_path / "out", request)
 
 
@@ -351,7 +351,7 @@ def test_a_map_that_changed_is_not_taken_for_the_one_that_was_drawn(tmp_path: Pa
     make_world(tmp_path / "out", request)
     picture = next((tmp_path / "in" / "images").iterdir())
     Image.fromarray(255 - np.asarray(Image.open(picture))).save(picture)
-    with pytest.raises(SkyPartError, match="when the rasters were others; choose another folder"):
+    with pytest.raises(SkyPartError, match="from other versions of the rasters; choose another folder"):
         make_world(tmp_path / "out", request)
 
 

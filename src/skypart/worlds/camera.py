@@ -57,7 +57,7 @@ class Camera:
         )
 
     def rays(self) -> tuple[FloatMap, FloatMap, FloatMap]:
-        """Each pixel's ray, (size, size) maps: angle from the azimuth (rad), slope (rise / run), run a unit depth."""
+        """Rays of all pixels, (size, size) maps: angle from the azimuth (rad), slope (rise / run), run per depth."""
         axis = ((np.arange(self.size) + 0.5 - self.size / 2) / self.focal).astype(np.float32)
         tilt = math.radians(self.tilt)
         sideways, downwards = axis[None, :], axis[:, None]
@@ -76,7 +76,7 @@ def random_pose(
     fov: tuple[float, float] = (40.0, 60.0),
     margin: float = 60.0,
 ) -> Pose:
-    """A pose whose target lies on valid ground at least `margin` metres inside `world`."""
+    """A pose whose target is on valid ground, at least `margin` metres inside `world`."""
     width, height = world.extent_m
     for _ in range(1000):
         x = rng.uniform(min(margin, width / 2), max(width - margin, width / 2))

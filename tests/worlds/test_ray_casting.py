@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from skypart.worlds import Camera, Pose, render_drone, render_satellite
-from skypart.worlds.cast import cast_orthographic, cast_pinhole
+from skypart.worlds.ray_casting import cast_orthographic, cast_pinhole
 from tests.worlds.conftest import flat_world
 
 TOWER_M = 40.0
