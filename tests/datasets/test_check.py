@@ -11,7 +11,7 @@ from skypart.datasets import open_dataset, sues200
 from skypart.datasets.check import check, print_report
 from skypart.datasets.split_sues import split_sues
 from skypart.errors import SkyPartError
-from tests.datasets.fakes import make_denseuav, make_folders, make_sues_raw, make_university, picture
+from tests.datasets.fakes import make_denseuav, make_folders, make_sues_raw, make_university, write_image
 
 
 @pytest.mark.parametrize("make", [make_university, make_sues_raw, make_denseuav, make_folders])
@@ -27,13 +27,13 @@ def test_faults_are_reported(tmp_path: Path) -> None:
     make_university(tmp_path)
     (tmp_path / "test/query_drone/0003/image-01.jpeg").write_bytes(b"not a picture")
     (tmp_path / "test/query_drone/0003/image-02.jpeg").write_bytes(b"")
-    picture(tmp_path / "train/drone/loose.jpg", 1, 1)
-    picture(tmp_path / "train/drone/0001/0001/deep.jpg", 1, 2)
-    picture(tmp_path / "train/drone/town/x.jpg", 1, 3)
-    picture(tmp_path / "photos/x.jpg", 1, 4)
+    write_image(tmp_path / "train/drone/loose.jpg", 1, 1)
+    write_image(tmp_path / "train/drone/0001/0001/deep.jpg", 1, 2)
+    write_image(tmp_path / "train/drone/town/x.jpg", 1, 3)
+    write_image(tmp_path / "photos/x.jpg", 1, 4)
     (tmp_path / "train/drone/0001/Thumbs.db").write_bytes(b"x")
     (tmp_path / "test/gallery_satellite/0004/image-01.jpg").unlink()
-    picture(tmp_path / "test/query_satellite/0001/leak.jpg", 1, 5)
+    write_image(tmp_path / "test/query_satellite/0001/leak.jpg", 1, 5)
     report = check(tmp_path)
     assert not report.ok
     assert len(report.faults["broken"]) == 2

@@ -5,7 +5,7 @@ import pytest
 from skypart.datasets import KINDS, denseuav, folders, open_dataset, sues200
 from skypart.datasets.records import Dataset, Position
 from skypart.errors import SkyPartError
-from tests.datasets.fakes import make_denseuav, make_folders, make_sues_raw, make_university, picture
+from tests.datasets.fakes import make_denseuav, make_folders, make_sues_raw, make_university, write_image
 
 SHARED = Path(__file__).resolve().parents[3] / "shared"
 
@@ -86,8 +86,8 @@ def test_folders_match_by_subfolder_and_stem(tmp_path: Path) -> None:
 
 
 def test_folders_without_a_common_location_raise(tmp_path: Path) -> None:
-    picture(tmp_path / "drone/a.jpg", 1, 1)
-    picture(tmp_path / "satellite/b.jpg", 1, 2)
+    write_image(tmp_path / "drone/a.jpg", 1, 1)
+    write_image(tmp_path / "satellite/b.jpg", 1, 2)
     with pytest.raises(SkyPartError, match="share no location"):
         open_dataset(tmp_path)
 
@@ -124,8 +124,8 @@ def test_wrong_layouts_get_a_clear_error_message(tmp_path: Path) -> None:
 
 def test_hidden_folders_are_ignored(tmp_path: Path) -> None:
     root = make_folders(tmp_path)
-    picture(root / "drone" / "park" / ".thumbs" / "deep" / "0.jpg", 9, 9)
-    picture(root / "drone" / "park" / "east" / "0.jpg", 9, 9)
+    write_image(root / "drone" / "park" / ".thumbs" / "deep" / "0.jpg", 9, 9)
+    write_image(root / "drone" / "park" / "east" / "0.jpg", 9, 9)
     names = {record.path.name for record in open_dataset(root).train if record.location == "park"}
     assert names == {"park.png", "0.jpg", "1.jpg"}
     assert sum(record.location == "park" and record.view == "drone" for record in open_dataset(root).train) == 3

@@ -53,7 +53,9 @@ def test_chosen_queries_are_best_worst_and_random(split_and_vectors: tuple[TestS
 
 
 @pytest.mark.parametrize("explains", [True, False])
-def test_borders_tell_right_from_wrong(split_and_vectors: tuple[TestSplit, Vectors], explains: bool) -> None:
+def test_border_colours_mark_right_and_wrong_matches(
+    split_and_vectors: tuple[TestSplit, Vectors], explains: bool
+) -> None:
     split, vectors = split_and_vectors
     retrieval = retrieve(split, vectors, "full")
     index = int(np.argmax(retrieval.first == 0))
@@ -82,7 +84,7 @@ def test_no_error_map_without_positions(split_and_vectors: tuple[TestSplit, Vect
     assert error_map(retrieve(*split_and_vectors, "full"), "title") is None
 
 
-def test_figures_of_other_sets_than_the_published_say_so(tmp_path: Path) -> None:
+def test_figure_titles_of_unpublished_sets_say_so(tmp_path: Path) -> None:
     reduced = open_dataset(make_university(tmp_path / "mine"))
     assert short_title(reduced) == "mine (reduced like University-1652)"
     (tmp_path / "mine" / "world.json").write_text('{"complete": true}')

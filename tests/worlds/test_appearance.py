@@ -11,7 +11,7 @@ from skypart.worlds.ray_casting import cast_orthographic
 from tests.worlds.conftest import flat_world
 
 
-def test_a_shadow_has_the_length_and_direction_of_the_sun() -> None:
+def test_shadows_follow_the_suns_elevation_and_azimuth() -> None:
     heights = np.zeros((400, 400), dtype=np.float32)
     heights[195:205, 195:205] = 20.0
     world = flat_world(np.full((400, 400, 3), 200, np.uint8), heights)
@@ -36,7 +36,7 @@ def test_season_tints_vegetation_only() -> None:
     assert np.abs(picture[:, 60].astype(int) - 100).max() <= 1
 
 
-def test_no_strength_means_no_difference_but_the_sun_and_the_view() -> None:
+def test_strength_zero_leaves_only_sun_and_view() -> None:
     none = Strengths(*[0.0] * 9)
     drone, satellite = (sample_appearance(np.random.default_rng(4), view, none) for view in ("drone", "satellite"))
     for appearance in (drone, satellite):
@@ -51,7 +51,7 @@ def test_no_strength_means_no_difference_but_the_sun_and_the_view() -> None:
         )
 
 
-def test_more_strength_spreads_more() -> None:
+def test_higher_strength_varies_more() -> None:
     def spread(amount: float) -> float:
         strengths = Strengths(*[amount] * 9)
         return float(
@@ -67,7 +67,7 @@ def test_a_perfect_camera_keeps_grey_levels() -> None:
     assert np.abs(out[..., 0].ravel().astype(int) - np.arange(256)).max() <= 1
 
 
-def test_the_same_generator_gives_the_same_picture() -> None:
+def test_the_same_generator_gives_the_same_image() -> None:
     rgb = np.random.default_rng(0).integers(0, 255, (300, 300, 3)).astype(np.uint8)
     world, appearance = flat_world(rgb), sample_appearance(np.random.default_rng(1), "drone")
     pose = Pose((75.0, -75.0), 60.0, 60.0, 10.0)

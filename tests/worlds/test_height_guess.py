@@ -33,7 +33,7 @@ def _at(heights: FloatMap, x: float, y: float, gsd: float) -> float:
 
 
 @pytest.mark.parametrize("gsd", [0.15, 0.6, 1.0])
-def test_roofs_and_crowns_rise_and_roads_and_grass_do_not(gsd: float) -> None:
+def test_roofs_and_crowns_get_heights_and_roads_and_grass_do_not(gsd: float) -> None:
     roofs = []
     for seed in range(3):  # a roof may be passed over
         heights = guess_heights(_street(gsd), gsd, np.random.default_rng(seed))
@@ -46,12 +46,12 @@ def test_roofs_and_crowns_rise_and_roads_and_grass_do_not(gsd: float) -> None:
     assert len(np.unique(np.round(roofs, 1))) > 5, "heights differ"
 
 
-def test_one_seed_gives_one_guess() -> None:
+def test_the_same_seed_gives_the_same_heights() -> None:
     first, again, other = (guess_heights(_street(), 0.6, np.random.default_rng(seed)) for seed in (3, 3, 4))
     assert np.array_equal(first, again) and not np.array_equal(first, other)
 
 
-def test_a_flat_world_rises_alike_at_all_dates_over_level_earth() -> None:
+def test_all_dates_of_a_flat_world_get_the_same_heights_over_level_terrain() -> None:
     world = with_guessed_heights(flat_world(_street(), gsd=0.6), np.random.default_rng(0))
     assert world.drone.heights.max() > 3 and not world.drone.terrain.any()
     assert world.height_at(19, -41) == 0 and world.height_at(35, -105, terrain=False) > 2
@@ -64,7 +64,7 @@ def test_a_flat_world_rises_alike_at_all_dates_over_level_earth() -> None:
     assert np.array_equal(both.satellite.heights, both.drone.heights)
 
 
-def test_true_heights_are_kept() -> None:
+def test_measured_heights_are_kept() -> None:
     heights = np.zeros(_street().shape[:2], dtype=np.float32)
     heights[10:30, 10:30] = 7.0
     world = flat_world(_street(), heights, gsd=0.6)
@@ -72,6 +72,6 @@ def test_true_heights_are_kept() -> None:
 
 
 @pytest.mark.parametrize("edge", [8, 9, 40])
-def test_tiny_and_blank_pictures_are_flat(edge: int) -> None:
+def test_tiny_and_blank_images_stay_flat(edge: int) -> None:
     blank = np.full((edge, edge, 3), 128, dtype=np.uint8)
     assert not guess_heights(blank, 0.6, np.random.default_rng(0)).any()

@@ -72,12 +72,12 @@ def test_unsupported_clouds_raise(tmp_path: Path) -> None:
         ("{", "is not valid JSON"),
         ("[]", "not a JSON object"),
         ('{"dataType": "laszip", "schema": []}', "its nodes are laszip"),
-        ('{"dataType": "binary", "schema": [], "points": 1}', "lack a position or a colour"),
+        ('{"dataType": "binary", "schema": [], "points": 1}', "have no position or no colour"),
     ):
         file.write_text(text)
         with pytest.raises(SkyPartError, match=said):
             Ept.read(file)
-    for attributes, said in (('["POSITION_CARTESIAN"]', "lack a position"), ('["LAZ"]', "unknown attribute LAZ")):
+    for attributes, said in (('["POSITION_CARTESIAN"]', "have no position"), ('["LAZ"]', "unknown attribute LAZ")):
         file.write_text(f'{{"boundingBox": {{"lx":0,"ly":0,"lz":0,"ux":1}}, "points": 1, "scale": 1, '
                         f'"pointAttributes": {attributes}}}')  # fmt: skip
         with pytest.raises(SkyPartError, match=said):
@@ -85,7 +85,7 @@ def test_unsupported_clouds_raise(tmp_path: Path) -> None:
     xyz, rgb = cloud(50)
     nodes = write(potree(xyz, rgb, LOW, EDGE), tmp_path)
     nodes[0].write_bytes(nodes[0].read_bytes()[:-1])
-    with pytest.raises(SkyPartError, match="no whole number of points"):
+    with pytest.raises(SkyPartError, match="not a whole number of points"):
         Potree.read(tmp_path / "cloud.js").read_points(nodes[0])
 
 

@@ -1,4 +1,4 @@
-"""Downloads against a server that breaks off, lies, refuses and vanishes."""
+"""Downloads from a server that drops connections, sends wrong data, refuses and disappears."""
 
 import errno
 import hashlib
@@ -35,12 +35,12 @@ def test_git_blob_hash(tmp_path: Path) -> None:
 def test_a_broken_connection_resumes(github: FakeGitHub, tmp_path: Path) -> None:
     remote = offer(github)
     github.breaks, github.break_after = 5, 30_000
-    told: list[int] = []
-    download(remote, tmp_path / "file.bin", FAST_RETRIES, told.append)
+    received: list[int] = []
+    download(remote, tmp_path / "file.bin", FAST_RETRIES, received.append)
     assert (tmp_path / "file.bin").read_bytes() == CONTENT
     starts = [int((asked or "bytes=0-").removeprefix("bytes=").removesuffix("-")) for _, asked in github.requests]
     assert starts == [0, 30_000, 60_000, 90_000, 120_000, 150_000]
-    assert told[0] == 0 and told[-1] == len(CONTENT) and told == sorted(told)
+    assert received[0] == 0 and received[-1] == len(CONTENT) and received == sorted(received)
     assert not parts_left(tmp_path)
 
 
@@ -49,7 +49,7 @@ def test_a_later_process_resumes_a_partial_file(github: FakeGitHub, tmp_path: Pa
     (tmp_path / "file.bin.part").write_bytes(CONTENT[:123_456])
     download(remote, tmp_path / "file.bin", FAST_RETRIES)
     assert (tmp_path / "file.bin").read_bytes() == CONTENT
-    assert [asked for _, asked in github.requests] == ["bytes=123456-"]
+    assert [requested for _, requested in github.requests] == ["bytes=123456-"]
 
 
 def test_complete_files_are_not_requested(github: FakeGitHub, tmp_path: Path) -> None:
@@ -75,25 +75,25 @@ def test_a_partial_file_longer_than_the_remote_one_is_discarded(github: FakeGitH
     (tmp_path / "file.bin.part").write_bytes(b"x" * 300_000)
     download(RemoteFile(url), tmp_path / "file.bin", FAST_RETRIES)
     assert (tmp_path / "file.bin").read_bytes() == CONTENT
-    assert [asked for _, asked in github.requests] == ["bytes=300000-", None]
+    assert [requested for _, requested in github.requests] == ["bytes=300000-", None]
 
 
 def test_servers_without_ranges_and_lengths(github: FakeGitHub, tmp_path: Path) -> None:
     remote = offer(github)
     github.without_ranges = github.without_length = True
     github.breaks, github.break_after = 2, 30_000
-    told: list[int] = []
-    download(remote, tmp_path / "file.bin", FAST_RETRIES, told.append)
+    received: list[int] = []
+    download(remote, tmp_path / "file.bin", FAST_RETRIES, received.append)
     assert (tmp_path / "file.bin").read_bytes() == CONTENT
-    assert told[-1] == len(CONTENT), "begun anew, and said so"
+    assert received[-1] == len(CONTENT), "restarted from the beginning"
 
 
 def test_a_wrong_checksum_leaves_nothing(github: FakeGitHub, tmp_path: Path) -> None:
     remote = offer(github)
     github.altered.add("/raw/some/where/c/file.bin")
-    with pytest.raises(SkyPartError, match="unexpected size or checksum") as told:
+    with pytest.raises(SkyPartError, match="unexpected size or checksum") as raised:
         download(remote, tmp_path / "file.bin", FAST_RETRIES)
-    assert remote.url in str(told.value)
+    assert remote.url in str(raised.value)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -108,14 +108,14 @@ def test_final_errors_are_not_retried(code: int, github: FakeGitHub, tmp_path: P
 
 
 class Pauses(threading.Event):
-    """Takes note of the pauses and makes none."""
+    """Records the pauses instead of waiting."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.made: list[float | None] = []
+        self.pauses: list[float | None] = []
 
     def wait(self, timeout: float | None = None) -> bool:
-        self.made.append(timeout)
+        self.pauses.append(timeout)
         return self.is_set()
 
 
@@ -125,12 +125,12 @@ def test_transient_errors_are_retried(github: FakeGitHub, tmp_path: Path) -> Non
     github.codes["file.bin"], github.headers = [503, 429], {"Retry-After": "7"}
     download(remote, tmp_path / "file.bin", FAST_RETRIES, stop=stop)
     assert (tmp_path / "file.bin").read_bytes() == CONTENT
-    assert stop.made == [7.0, 7.0]
+    assert stop.pauses == [7.0, 7.0]
     github.codes["file.bin"], github.headers = [500] * 9, {}
-    stop.made.clear()
+    stop.pauses.clear()
     with pytest.raises(SkyPartError, match=r"cannot be reached \(500 .*run the same command again"):
         download(remote, tmp_path / "again.bin", RetryPolicy(attempts=4, pause_s=0.5), stop=stop)
-    assert stop.made == [0.5, 1.0, 2.0]
+    assert stop.pauses == [0.5, 1.0, 2.0]
 
 
 def test_nothing_is_retried_after_a_stop() -> None:

@@ -51,9 +51,9 @@ def test_bad_listings_raise(github: FakeGitHub, tmp_path: Path) -> None:
     with pytest.raises(SkyPartError, match=r"tree/abc/deep/in side: the folder no longer exists"):
         list_files(SNAPSHOT, cache, github.hosts, FAST_RETRIES)
     github.codes["abc"] = [200]
-    with pytest.raises(SkyPartError, match="does not answer with JSON"):
+    with pytest.raises(SkyPartError, match="the response is not JSON"):
         list_files(SNAPSHOT, cache, github.hosts, FAST_RETRIES)
     assert not cache.exists()
     cache.write_text("[1, 2")
-    with pytest.raises(SkyPartError, match="a damaged listing; delete it"):
+    with pytest.raises(SkyPartError, match="the cached listing is damaged; delete it"):
         list_files(SNAPSHOT, cache, github.hosts, FAST_RETRIES)

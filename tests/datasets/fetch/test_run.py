@@ -80,7 +80,7 @@ def test_a_fetched_set_becomes_worlds(github: FakeGitHub, lidar: MapSet, tmp_pat
     assert "CC0" in (made / "LICENSE").read_text()
     provenance = (made / "PROVENANCE.txt").read_text()
     assert CLOUD.address in provenance and "byte for byte" in provenance
-    assert len(github.files_asked_for) == len(set(github.files_asked_for)), "the crop needs no further files"
+    assert len(github.requested_files) == len(set(github.requested_files)), "the crop needs no further files"
     worlds = {source.name: source.load() for source in find_sources(made)}
     assert set(worlds) == {"whole", "crop"}
     block = worlds["whole"].satellite.rgb[int(120 - 80 * US_SURVEY_FOOT / 0.75), int(200 * US_SURVEY_FOOT / 0.75)]
@@ -95,7 +95,7 @@ def test_a_crop_downloads_only_the_nodes_it_needs(github: FakeGitHub, lidar: Map
     reference(lidar, github, tmp_path / "all")
     fetch_set(crop, tmp_path / "out", {"sha256": {}, "likeness": {}}, print, github.hosts, FAST_RETRIES)
     nodes = sum(path.endswith(".bin") for path in github.repositories["student/final@c1"])
-    assert 5 < len(github.files_asked_for) < 0.6 * nodes
+    assert 5 < len(github.requested_files) < 0.6 * nodes
     part, whole = (tmp_path / out / "lidar_folder" / "crop_dsm.png" for out in ("out", "all"))
     assert part.read_bytes() == whole.read_bytes()
 
@@ -108,13 +108,13 @@ def test_an_interrupted_fetch_resumes(github: FakeGitHub, lidar: MapSet, tmp_pat
     with pytest.raises(SkyPartError, match="responded 404"):
         fetch_set(lidar, tmp_path / "out", expected, print, github.hosts, FAST_RETRIES)
     assert not (tmp_path / "out" / "lidar_folder").exists(), "written atomically"
-    before = set(github.files_asked_for)
+    before = set(github.requested_files)
     github.requests.clear()
     github.breaks = 3
     made = fetch_set(lidar, tmp_path / "out", expected, print, github.hosts, FAST_RETRIES)
     assert compare(made, expected).identical == 6
     assert not any(path.startswith("/api/") for path, _ in github.requests), "the listing is cached"
-    again = set(github.files_asked_for) & before
+    again = set(github.requested_files) & before
     assert len(again) < 0.5 * len(before), "finished downloads are not requested again"
     assert not parts_left(tmp_path)
 
@@ -169,7 +169,7 @@ def test_point_tiles_places_and_mosaics_become_worlds(github: FakeGitHub, tmp_pa
         made = fetch_set(dataset, tmp_path, {"sha256": {}, "likeness": {}}, print, github.hosts, FAST_RETRIES)
         assert all(source.load().satellite.rgb.any() for source in find_sources(made))
     assert (tmp_path / "ept" / "meta.json").is_file()
-    assert not any("OAM-1-1" in path for path in github.files_asked_for)
+    assert not any("OAM-1-1" in path for path in github.requested_files)
     fewer = MapSet("n", "n", "w", "l", "t", "c", 1, (Places(Snapshot("trees/data", "c3", "images"), 3),))
     with pytest.raises(SkyPartError, match="2 instead of 3 images"):
         fetch_set(fewer, tmp_path, {"sha256": {}, "likeness": {}}, print, github.hosts, FAST_RETRIES)
