@@ -37,10 +37,10 @@ from skypart.position.locate import Locator
 from skypart.position.photos import locate_photo
 from skypart.progress import console, track
 from skypart.training.checkpoint import code_version
+from skypart.worlds.appearance import sample_appearance
 from skypart.worlds.camera import random_pose
 from skypart.worlds.geotiff import write_geotiff
 from skypart.worlds.ground import World
-from skypart.worlds.look import draw_look
 from skypart.worlds.procedural import Region
 from skypart.worlds.rasters import find_sources
 from skypart.worlds.render import render_drone, render_map
@@ -97,7 +97,7 @@ def photograph(work: Path, name: str, world: World, inside: bool, count: int) ->
         path = work / name / f"{number:03d}-{RENDERING}.jpg"
         pose = random_pose(world, rng, altitude=(70.0, 200.0), tilt=(40.0, 90.0), fov=(45.0, 65.0), margin=130.0)
         if not path.is_file():
-            picture = render_drone(world, pose, 320, draw_look(rng, "drone"), rng)
+            picture = render_drone(world, pose, 320, sample_appearance(rng, "drone"), rng)
             weather = CONDITIONS[number // 2 % len(CONDITIONS)] if number % 2 else "normal"
             with atomic_path(path) as temporary:
                 Image.fromarray(corrupt(picture, weather, "paper", SEED, name + str(number))).save(temporary)
@@ -151,7 +151,7 @@ def main() -> None:
         if inside:
             rasters.append(arguments.work / f"{name}.tif")
             if not rasters[-1].is_file():
-                look = draw_look(np.random.default_rng([SEED, len(rasters)]), "satellite")
+                look = sample_appearance(np.random.default_rng([SEED, len(rasters)]), "satellite")
                 write_geotiff(rasters[-1], render_map(world, look), world)
         photos += photograph(arguments.work, name, world, inside, arguments.photos)
     real = real_photos(arguments.shared)

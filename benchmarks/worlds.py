@@ -20,8 +20,17 @@ import cv2
 import numpy as np
 
 from skypart.atomic import write_text
-from skypart.worlds import Lighting, Region, World, draw_look, find_sources, orbit, render_drone, render_satellite
-from skypart.worlds.camera import Pose
+from skypart.datasets.rendering import Pose
+from skypart.worlds import (
+    Lighting,
+    Region,
+    World,
+    find_sources,
+    orbit,
+    render_drone,
+    render_satellite,
+    sample_appearance,
+)
 from skypart.worlds.sites import find_sites
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -48,13 +57,13 @@ def draw(
     rng = np.random.default_rng(worker)
     sites = find_sites(world, 150.0, 220.0, [worker])
     warm = Pose((float(sites[0][0]), float(sites[0][1])), 200.0, 55.0, 0.0)
-    render_drone(world, warm, 512, draw_look(rng, "drone"), rng)
-    render_satellite(world, warm.target, 220.0, 512, draw_look(rng, "satellite"), rng)
+    render_drone(world, warm, 512, sample_appearance(rng, "drone"), rng)
+    render_satellite(world, warm.target, 220.0, 512, sample_appearance(rng, "satellite"), rng)
     gate.wait()
     begun, cpu, drawn = time.time(), time.process_time(), 0
     while drawn < images:
         site = sites[(drawn // 20) % len(sites)]
-        look = draw_look(rng, "drone")
+        look = sample_appearance(rng, "drone")
         light = Lighting(world.drone, look)
         aim = Pose((float(site[0]), float(site[1])), ALTITUDES[(drawn // 5) % 4], rng.uniform(45, 65), 0.0, 45.0)
         for pose in orbit(aim, 5, rng.uniform(0, 360)):

@@ -10,8 +10,8 @@ FLOW = (
     "geo",
     "drawing",
     "images",
-    "worlds",
     "datasets",
+    "worlds",
     "embedding",
     "model",
     "losses",
@@ -49,6 +49,32 @@ def test_a_folder_imports_only_what_stands_before_it(folder: str) -> None:
 def test_every_folder_is_in_the_flow() -> None:
     folders = {path.parent.name for path in PACKAGE.glob("*/__init__.py")}
     assert folders == set(FLOW)
+
+
+def module_name(file: Path) -> str:
+    parts = ("skypart", *file.relative_to(PACKAGE).with_suffix("").parts)
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def imported_modules(file: Path, known: set[str]) -> set[str]:
+    """Modules of our package that `file` imports, at the top or inside functions."""
+    found: set[str] = set()
+    for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.ImportFrom) and node.module:
+            below = {f"{node.module}.{alias.name}" for alias in node.names}
+            found |= below & known or {node.module} & known
+        elif isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names} & known
+    return found
+
+
+@pytest.mark.parametrize("folder", ["datasets", "evaluation", "worlds"])
+def test_modules_do_not_import_each_other_in_a_circle(folder: str) -> None:
+    files = {module_name(file): file for file in (PACKAGE / folder).rglob("*.py") if file.name != "__init__.py"}
+    imports = {name: imported_modules(file, set(files)) for name, file in files.items()}
+    while leaves := {name for name, used in imports.items() if not used}:
+        imports = {name: used - leaves for name, used in imports.items() if name not in leaves}
+    assert not imports, "these modules are in a circle, or import one"
 
 
 TORCH = {"model", "losses", "training"}

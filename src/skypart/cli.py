@@ -196,8 +196,7 @@ def data_check(
     decode: Annotated[bool, typer.Option("--decode", help="Decode every image fully, not only its header.")] = False,
 ) -> None:
     """Recognise a data set, count it, open every image, and say what is missing, extra, broken or misplaced."""
-    from skypart.datasets.check import check
-    from skypart.datasets.check_table import print_report
+    from skypart.datasets.check import check, print_report
 
     report = check(root, decode)
     print_report(report)

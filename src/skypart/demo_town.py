@@ -13,16 +13,16 @@ import numpy as np
 from PIL import Image
 
 from skypart.atomic import atomic_path, write_text
+from skypart.datasets.rendering import Pose
 from skypart.errors import SkyPartError
 from skypart.images.decode import RgbImage
 from skypart.images.weather import RENDERING, corrupt
-from skypart.worlds.camera import Pose
+from skypart.worlds.appearance import sample_appearance
 from skypart.worlds.geotiff import write_geotiff
 from skypart.worlds.ground import World
-from skypart.worlds.look import draw_look
+from skypart.worlds.lighting import Lighting
 from skypart.worlds.procedural import Region
 from skypart.worlds.render import render_drone, render_map
-from skypart.worlds.shade import Lighting
 
 SEED = 21
 EXTENT = 1200.0
@@ -67,7 +67,7 @@ def make_town(out: Path) -> Town:
         return town
     for number, (style, path) in enumerate(zip(STYLES, maps, strict=True)):
         world = Region(SEED, number, style, EXTENT, GSD).load()
-        look = draw_look(np.random.default_rng([SEED, number]), "satellite")
+        look = sample_appearance(np.random.default_rng([SEED, number]), "satellite")
         write_geotiff(path, render_map(world, look), world)
         if number == 0:
             _fly(world, town)
@@ -77,7 +77,7 @@ def make_town(out: Path) -> Town:
 
 def _fly(world: World, town: Town) -> None:
     """Photos at scattered places, and a video along a path, each in its weather."""
-    look = draw_look(np.random.default_rng([SEED, 99]), "drone")
+    look = sample_appearance(np.random.default_rng([SEED, 99]), "drone")
     lighting = Lighting(world.drone, look)
     rng = np.random.default_rng([SEED, 5])
     edge, count = PHOTO

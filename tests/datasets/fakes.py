@@ -1,4 +1,4 @@
-"""Tiny data sets of each layout, drawn from a seed: location decides the picture, the view adds noise."""
+"""Tiny data sets of each layout: the location determines the image, the view adds noise."""
 
 import functools
 from collections.abc import Sequence
@@ -16,8 +16,8 @@ def _pattern(location: int) -> np.ndarray:
     return np.kron(coarse, np.ones((EDGE // 4, EDGE // 4, 1))).astype(np.float64)
 
 
-def picture(path: Path, location: int, variant: int) -> Path:
-    """Write a small image of `location`; `variant` changes its noise."""
+def write_image(path: Path, location: int, variant: int) -> Path:
+    """Write a small image of `location`; `variant` selects its noise."""
     path.parent.mkdir(parents=True, exist_ok=True)
     noise = np.random.default_rng([location, variant]).normal(0, 12, (EDGE, EDGE, 3))
     Image.fromarray(np.clip(_pattern(location) + noise, 0, 255).astype(np.uint8)).save(path)
@@ -39,7 +39,7 @@ def make_university(
         for i in ids:
             for n in range(images):
                 suffix = "jpg" if "satellite" in part else "jpeg"
-                picture(
+                write_image(
                     root / part / f"{i:04d}" / f"image-{n + 1:02d}.{suffix}",
                     i,
                     n + 50 * ("satellite" in part),
@@ -55,10 +55,10 @@ def make_sues_raw(
     altitudes: Sequence[int] = (150, 200, 250, 300),
 ) -> Path:
     for i in ids:
-        picture(root / "satellite-view" / f"{i:04d}" / "0.png", i, 99)
+        write_image(root / "satellite-view" / f"{i:04d}" / "0.png", i, 99)
         for h in altitudes:
             for n in range(images):
-                picture(root / "drone_view_512" / f"{i:04d}" / str(h) / f"{n}.jpg", i, h + n)
+                write_image(root / "drone_view_512" / f"{i:04d}" / str(h) / f"{n}.jpg", i, h + n)
     return root
 
 
@@ -71,10 +71,10 @@ def make_denseuav(root: Path, train: Sequence[int] = (0, 1), test: Sequence[int]
             for h in (80, 90, 100):
                 folder = root / part / f"{i:06d}"
                 if part.endswith("drone"):
-                    picture(folder / f"H{h}.JPG", i, h)
+                    write_image(folder / f"H{h}.JPG", i, h)
                 else:
-                    picture(folder / f"H{h}.tif", i, h + 1)
-                    picture(folder / f"H{h}_old.tif", i, h + 2)
+                    write_image(folder / f"H{h}.tif", i, h + 1)
+                    write_image(folder / f"H{h}_old.tif", i, h + 2)
         lon, lat = 120.38 + 0.0002 * i, 30.32 + 0.0001 * i
         phase = "train" if i in train else "test"
         lines[phase] += [f"{phase}/drone/{i:06d}/H{h}.JPG E{lon} N{lat} {h}.5" for h in (80, 90, 100)]
@@ -86,9 +86,9 @@ def make_denseuav(root: Path, train: Sequence[int] = (0, 1), test: Sequence[int]
 
 def make_folders(root: Path, names: Sequence[str] = ("bridge", "church", "park")) -> Path:
     for i, name in enumerate(names):
-        picture(root / "satellite" / f"{name}.png", i, 7)
+        write_image(root / "satellite" / f"{name}.png", i, 7)
         for n in range(2):
-            picture(root / "drone" / name / f"{n}.jpg", i, n)
+            write_image(root / "drone" / name / f"{n}.jpg", i, n)
     rows = [f"{name},{10 + i / 100},{50 + i / 100},120" for i, name in enumerate(names)]
     (root / "positions.csv").write_text("location,lon,lat,altitude\n" + "\n".join(rows) + "\n")
     return root

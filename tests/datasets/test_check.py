@@ -8,15 +8,14 @@ from typer.testing import CliRunner
 
 from skypart.cli import app
 from skypart.datasets import open_dataset, sues200
-from skypart.datasets.check import check
-from skypart.datasets.check_table import print_report
+from skypart.datasets.check import check, print_report
 from skypart.datasets.split_sues import split_sues
 from skypart.errors import SkyPartError
-from tests.datasets.fakes import make_denseuav, make_folders, make_sues_raw, make_university, picture
+from tests.datasets.fakes import make_denseuav, make_folders, make_sues_raw, make_university, write_image
 
 
 @pytest.mark.parametrize("make", [make_university, make_sues_raw, make_denseuav, make_folders])
-def test_whole_reduced_sets_are_well(tmp_path: Path, make) -> None:  # type: ignore[no-untyped-def]
+def test_intact_reduced_sets_pass(tmp_path: Path, make) -> None:  # type: ignore[no-untyped-def]
     report = check(make(tmp_path), decode=True)
     assert report.ok, report.faults
     assert report.faults["extra"] == []
@@ -24,24 +23,24 @@ def test_whole_reduced_sets_are_well(tmp_path: Path, make) -> None:  # type: ign
         assert any("reduced or rendered" in note for note in report.notes)
 
 
-def test_faults_are_found_and_named(tmp_path: Path) -> None:
+def test_faults_are_reported(tmp_path: Path) -> None:
     make_university(tmp_path)
     (tmp_path / "test/query_drone/0003/image-01.jpeg").write_bytes(b"not a picture")
     (tmp_path / "test/query_drone/0003/image-02.jpeg").write_bytes(b"")
-    picture(tmp_path / "train/drone/loose.jpg", 1, 1)
-    picture(tmp_path / "train/drone/0001/0001/deep.jpg", 1, 2)
-    picture(tmp_path / "train/drone/town/x.jpg", 1, 3)
-    picture(tmp_path / "photos/x.jpg", 1, 4)
+    write_image(tmp_path / "train/drone/loose.jpg", 1, 1)
+    write_image(tmp_path / "train/drone/0001/0001/deep.jpg", 1, 2)
+    write_image(tmp_path / "train/drone/town/x.jpg", 1, 3)
+    write_image(tmp_path / "photos/x.jpg", 1, 4)
     (tmp_path / "train/drone/0001/Thumbs.db").write_bytes(b"x")
     (tmp_path / "test/gallery_satellite/0004/image-01.jpg").unlink()
-    picture(tmp_path / "test/query_satellite/0001/leak.jpg", 1, 5)
+    write_image(tmp_path / "test/query_satellite/0001/leak.jpg", 1, 5)
     report = check(tmp_path)
     assert not report.ok
     assert len(report.faults["broken"]) == 2
     misplaced = "\n".join(report.faults["misplaced"])
     for words in (
-        "loose.jpg: lies directly",
-        "deep.jpg: lies one folder too deep",
+        "loose.jpg: is not in a location folder",
+        "deep.jpg: is one folder too deep",
         "'town' is not a location",
         "both in training",
     ):
@@ -53,7 +52,7 @@ def test_faults_are_found_and_named(tmp_path: Path) -> None:
     assert "google" not in missing
 
 
-def test_official_size_with_a_lost_image_is_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_image_of_the_published_release_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     make_sues_raw(tmp_path)
     monkeypatch.setattr(sues200, "LOCATIONS", 5)
     monkeypatch.setattr(sues200, "IMAGES_PER_ALTITUDE", 2)
@@ -62,7 +61,7 @@ def test_official_size_with_a_lost_image_is_missing(tmp_path: Path, monkeypatch:
     assert report.faults["missing"] == ["drone_view_512/*/200: 1 fewer than 10 images: 0008 (1 of 2)"]
 
 
-def test_denseuav_location_without_gps(tmp_path: Path) -> None:
+def test_a_denseuav_location_without_gps_is_reported(tmp_path: Path) -> None:
     make_denseuav(tmp_path)
     for name in ("Dense_GPS_ALL.txt", "Dense_GPS_test.txt"):
         lines = (tmp_path / name).read_text().splitlines()
@@ -75,7 +74,7 @@ def test_report_and_exit_code(tmp_path: Path) -> None:
     console = Console(record=True, width=160, file=io.StringIO())
     print_report(check(tmp_path), console)
     text = console.export_text()
-    assert "University-1652" in text and "37,855" in text and "all well" in text
+    assert "University-1652" in text and "37,855" in text and "no problems found" in text
     assert CliRunner().invoke(app, ["data", "check", str(tmp_path)]).exit_code == 0
     (tmp_path / "test/query_drone/0003/image-01.jpeg").write_bytes(b"not a picture")
     result = CliRunner().invoke(app, ["data", "check", str(tmp_path)])
@@ -114,7 +113,7 @@ def test_split_falls_back_to_hard_links(tmp_path: Path, monkeypatch: pytest.Monk
     assert linked.stat().st_ino == (raw / "drone_view_512/0008/150/0.jpg").stat().st_ino
 
 
-def test_linked_folders_count_where_they_stand_and_a_circle_ends(tmp_path: Path) -> None:
+def test_linked_folders_are_counted_and_cyclic_links_end(tmp_path: Path) -> None:
     root = make_university(tmp_path / "set", query=(3, 4), extra=())
     for name in ("drone", "satellite"):
         shutil.rmtree(root / f"test/query_{name}")
@@ -124,7 +123,7 @@ def test_linked_folders_count_where_they_stand_and_a_circle_ends(tmp_path: Path)
     assert not faults["missing"] and not faults["broken"]
 
 
-def test_a_release_that_lacks_locations_is_not_well(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_locations_of_the_release_are_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     make_sues_raw(tmp_path)
     monkeypatch.setattr(sues200, "LOCATIONS", 5)
     monkeypatch.setattr(sues200, "IMAGES_PER_ALTITUDE", 2)
@@ -134,7 +133,7 @@ def test_a_release_that_lacks_locations_is_not_well(tmp_path: Path, monkeypatch:
     assert not any("fewer than 5 locations" in fault for fault in check(tmp_path).faults["missing"])
 
 
-def test_the_split_of_a_rendered_set_is_known_as_one(tmp_path: Path) -> None:
+def test_the_split_form_of_a_rendered_set_is_marked_as_rendered(tmp_path: Path) -> None:
     raw = make_sues_raw(tmp_path / "raw")
     (raw / "world.json").write_text('{"made_by": "skypart"}')
     split_sues(raw, tmp_path / "split")

@@ -2,11 +2,10 @@ from pathlib import Path
 
 import pytest
 
-from skypart.datasets import denseuav, folders, open_dataset, sues200
+from skypart.datasets import KINDS, denseuav, folders, open_dataset, sues200
 from skypart.datasets.records import Dataset, Position
 from skypart.errors import SkyPartError
-from skypart.evaluation.published import PUBLISHED_TESTS, is_published
-from tests.datasets.fakes import make_denseuav, make_folders, make_sues_raw, make_university, picture
+from tests.datasets.fakes import make_denseuav, make_folders, make_sues_raw, make_university, write_image
 
 SHARED = Path(__file__).resolve().parents[3] / "shared"
 
@@ -41,7 +40,7 @@ def test_train_ids_file_replaces_the_official_split(tmp_path: Path) -> None:
     dataset = open_dataset(tmp_path)
     assert {r.location for r in dataset.train} == {"0008", "0012"}
     (tmp_path / "train_ids.txt").write_text("eight\n")
-    with pytest.raises(SkyPartError, match="one location number a line"):
+    with pytest.raises(SkyPartError, match="one location number per line"):
         open_dataset(tmp_path)
 
 
@@ -66,7 +65,7 @@ def test_denseuav_heights_and_positions(tmp_path: Path) -> None:
     assert query[3].position == Position(120.38 + 0.0002 * 2257, 30.32 + 0.0001 * 2257)
 
 
-def test_denseuav_gps_line_with_latitude_first_is_named(tmp_path: Path) -> None:
+def test_a_denseuav_gps_line_with_latitude_first_raises(tmp_path: Path) -> None:
     make_denseuav(tmp_path)
     (tmp_path / "Dense_GPS_ALL.txt").write_text("test/drone/002256/H80.JPG N31.25 E121.5 99\n")
     with pytest.raises(SkyPartError, match=r"Dense_GPS_ALL\.txt, line 1"):
@@ -86,29 +85,29 @@ def test_folders_match_by_subfolder_and_stem(tmp_path: Path) -> None:
     assert len(held_out.tests[0].gallery) == 3
 
 
-def test_folders_without_a_common_name(tmp_path: Path) -> None:
-    picture(tmp_path / "drone/a.jpg", 1, 1)
-    picture(tmp_path / "satellite/b.jpg", 1, 2)
+def test_folders_without_a_common_location_raise(tmp_path: Path) -> None:
+    write_image(tmp_path / "drone/a.jpg", 1, 1)
+    write_image(tmp_path / "satellite/b.jpg", 1, 2)
     with pytest.raises(SkyPartError, match="share no location"):
         open_dataset(tmp_path)
 
 
-def test_swapped_positions_are_named(tmp_path: Path) -> None:
+def test_swapped_longitude_and_latitude_raise(tmp_path: Path) -> None:
     make_folders(tmp_path)
     (tmp_path / "positions.csv").write_text("location,lon,lat\nbridge,31.0,121.0\n")
     with pytest.raises(SkyPartError, match=r"line 2.*swapped"):
         open_dataset(tmp_path)
 
 
-def test_wrong_layouts_get_a_plain_sentence(tmp_path: Path) -> None:
+def test_wrong_layouts_get_a_clear_error_message(tmp_path: Path) -> None:
     data = make_university(tmp_path / "outer/University-Release")
     with pytest.raises(SkyPartError, match="not SUES-200"):
         open_dataset(data, "sues200")
     with pytest.raises(SkyPartError, match="unknown data set kind"):
         open_dataset(data, "visloc")
-    with pytest.raises(SkyPartError, match=r"lies deeper; pass .*University-Release"):
+    with pytest.raises(SkyPartError, match=r"is in a sub-folder; pass .*University-Release"):
         open_dataset(tmp_path / "outer")
-    with pytest.raises(SkyPartError, match="is a part of University-1652; pass its top folder"):
+    with pytest.raises(SkyPartError, match="is part of University-1652; pass its top folder"):
         open_dataset(data / "test/query_drone")
     (tmp_path / "packed").mkdir()
     (tmp_path / "packed/SUES-200.zip").write_bytes(b"PK")
@@ -123,10 +122,10 @@ def test_wrong_layouts_get_a_plain_sentence(tmp_path: Path) -> None:
         open_dataset(tmp_path / "blank")
 
 
-def test_folders_leave_hidden_ones_out(tmp_path: Path) -> None:
+def test_hidden_folders_are_ignored(tmp_path: Path) -> None:
     root = make_folders(tmp_path)
-    picture(root / "drone" / "park" / ".thumbs" / "deep" / "0.jpg", 9, 9)
-    picture(root / "drone" / "park" / "east" / "0.jpg", 9, 9)
+    write_image(root / "drone" / "park" / ".thumbs" / "deep" / "0.jpg", 9, 9)
+    write_image(root / "drone" / "park" / "east" / "0.jpg", 9, 9)
     names = {record.path.name for record in open_dataset(root).train if record.location == "park"}
     assert names == {"park.png", "0.jpg", "1.jpg"}
     assert sum(record.location == "park" and record.view == "drone" for record in open_dataset(root).train) == 3
@@ -136,39 +135,39 @@ def test_folders_leave_hidden_ones_out(tmp_path: Path) -> None:
     ("content", "words"),
     [
         (b"location,lon,lat\nbridge,nan,50\n", "not on the earth"),
-        ("location,lon,lat\nK\u00f6ln,7,50\n".encode("latin-1"), "no CSV in UTF-8"),
+        ("location,lon,lat\nK\u00f6ln,7,50\n".encode("latin-1"), "not a UTF-8 CSV"),
     ],
 )
-def test_positions_that_cannot_be_are_named(tmp_path: Path, content: bytes, words: str) -> None:
+def test_invalid_positions_raise(tmp_path: Path, content: bytes, words: str) -> None:
     root = make_folders(tmp_path)
     (root / "positions.csv").write_bytes(content)
     with pytest.raises(SkyPartError, match=words):
         open_dataset(root)
     (root / "positions.csv").unlink()
     (root / "train_ids.txt").write_bytes("K\u00f6ln".encode("latin-1"))
-    with pytest.raises(SkyPartError, match=r"train_ids\.txt: is no UTF-8"):
+    with pytest.raises(SkyPartError, match=r"train_ids\.txt: is not UTF-8"):
         open_dataset(root)
 
 
-def test_columns_by_their_own_names_come_first(tmp_path: Path) -> None:
+def test_full_column_names_win_over_short_ones(tmp_path: Path) -> None:
     table = tmp_path / "positions.csv"
     table.write_text("path,longitude,latitude,x,y\ndrone/a.jpg,8.5,47.3,120,40\n")
-    assert folders.read_places(table)["drone/a.jpg"].position == Position(8.5, 47.3)
+    assert folders.read_positions(table)["drone/a.jpg"].position == Position(8.5, 47.3)
     table.write_text("path,x,y\ndrone/a.jpg,8.5,47.3\n")
-    assert folders.read_places(table)["drone/a.jpg"].position == Position(8.5, 47.3)
+    assert folders.read_positions(table)["drone/a.jpg"].position == Position(8.5, 47.3)
     table.write_text("longitude,latitude,location\n1,2\n")
     with pytest.raises(SkyPartError, match=r"positions\.csv, line 2: a cell is missing"):
-        folders.read_places(table)
+        folders.read_positions(table)
 
 
-def test_a_gps_list_in_another_encoding_is_named(tmp_path: Path) -> None:
+def test_a_gps_file_in_another_encoding_raises(tmp_path: Path) -> None:
     make_denseuav(tmp_path)
     (tmp_path / "Dense_GPS_ALL.txt").write_text("a b c", encoding="utf-16")
-    with pytest.raises(SkyPartError, match=r"Dense_GPS_ALL\.txt: is no text in UTF-8"):
+    with pytest.raises(SkyPartError, match=r"Dense_GPS_ALL\.txt: is not UTF-8 text"):
         denseuav.read_positions(tmp_path)
 
 
-def test_a_world_that_is_not_finished_is_refused(tmp_path: Path) -> None:
+def test_an_unfinished_world_raises(tmp_path: Path) -> None:
     root = make_sues_raw(tmp_path)
     (root / "world.json").write_text('{"complete": false}')
     with pytest.raises(SkyPartError, match="not finished"):
@@ -177,18 +176,18 @@ def test_a_world_that_is_not_finished_is_refused(tmp_path: Path) -> None:
     assert open_dataset(root).train
 
 
-def test_a_split_of_its_own_is_not_the_published_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_custom_split_is_not_the_published_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     root = make_sues_raw(tmp_path)
     official = open_dataset(root)
     (root / "train_ids.txt").write_text("8\n12\n")
     own = open_dataset(root)
     for data, published in ((official, True), (own, False)):
-        monkeypatch.setitem(PUBLISHED_TESTS, "sues200", sizes(data))
-        assert is_published(data) == published
+        monkeypatch.setattr(sues200.Sues200, "published_tests", sizes(data))
+        assert KINDS["sues200"].is_published(data) == published
     assert "official" in official.notes[0] and "its own train_ids.txt" in own.notes[0]
 
 
-def test_denseuav_says_which_positions_are_missing(tmp_path: Path) -> None:
+def test_denseuav_notes_missing_positions(tmp_path: Path) -> None:
     root = make_denseuav(tmp_path)
     assert not open_dataset(root).notes
     for name in ("test", "ALL"):

@@ -72,7 +72,7 @@ def test_drone_images_spread_over_altitudes_without_repeats(drone: int, altitude
             assert len({items[index].altitude for index in drawn}) == altitudes
 
 
-def test_all_images_get_their_turn_and_every_draw_its_own_seed() -> None:
+def test_all_images_are_drawn_and_every_draw_has_its_own_seed() -> None:
     items = records(5, per_altitude=2, tiles=2)
     draws = [draw for batch in sampler(items, steps=60).epoch(0) for draw in batch]
     assert {draw.record for draw in draws} == set(range(len(items)))
@@ -86,65 +86,65 @@ def test_a_location_with_few_images_repeats_them() -> None:
     assert places(batch, items, 5) == list(dict.fromkeys(places(batch, items, 5)))
 
 
-def test_labels_follow_sorted_names_whatever_the_order_of_records() -> None:
+def test_labels_follow_sorted_names_for_any_order_of_records() -> None:
     items = records()
     index = index_locations(items[::-1])
     assert index.names == tuple(sorted(index.names)) and len(index.names) == 7
 
 
 @pytest.mark.parametrize("view", ["drone", "satellite"])
-def test_a_location_that_lacks_a_view_is_named(view: str) -> None:
+def test_a_location_without_a_view_raises(view: str) -> None:
     items = [r for r in records() if r.location != "0005" or r.view != view]
-    with pytest.raises(SkyPartError, match=r"1 training locations lack.*0005"):
+    with pytest.raises(SkyPartError, match=r"1 training locations have no.*0005"):
         sampler(items)
 
 
-def test_no_images_and_too_few_locations_are_errors() -> None:
+def test_no_images_and_too_few_locations_raise() -> None:
     with pytest.raises(SkyPartError, match="no training images"):
         sampler([])
     with pytest.raises(SkyPartError, match=r"batch\.locations"):
         sampler(records(3))
 
 
-def runs(name_of: list[str], near: int) -> list[set[str]]:
-    return [set(name_of[start : start + near]) for start in range(0, len(name_of), near)]
+def groups_of(names: list[str], size: int) -> list[set[str]]:
+    return [set(names[start : start + size]) for start in range(0, len(names), size)]
 
 
-def test_neighbours_by_name_come_together() -> None:
+def test_neighbours_by_name_are_in_the_same_batch() -> None:
     items = records(12, per_altitude=1)
     ring = [f"{n:04d}" for n in range(12)] * 2
     neighbours = [set(ring[start : start + 3]) for start in range(12)]
-    for batch in BalancedSampler(items, 6, 1, 1, 8, 3, near=3).epoch(0):
-        assert all(run in neighbours for run in runs(places(batch, items, 2), 3))
+    for batch in BalancedSampler(items, 6, 1, 1, 8, 3, group_size=3).epoch(0):
+        assert all(run in neighbours for run in groups_of(places(batch, items, 2), 3))
 
 
-def test_those_that_look_alike_come_together_and_all_come_equally_often() -> None:
+def test_similar_locations_are_in_the_same_batch_and_all_are_drawn_equally_often() -> None:
     items = records(12, per_altitude=1)
-    family = np.arange(12) % 4  # 0, 4 and 8 look alike, and so on
-    alike = (family[:, None] == family[None]).astype(np.float32)
-    drawn = BalancedSampler(items, 6, 1, 1, 8, 3, near=3, alike=alike)
+    family = np.arange(12) % 4  # 0, 4 and 8 are similar, and so on
+    similarity = (family[:, None] == family[None]).astype(np.float32)
+    drawn = BalancedSampler(items, 6, 1, 1, 8, 3, group_size=3, similarity=similarity)
     seen: Counter[str] = Counter()
     for batch in drawn.epoch(0):
         found = places(batch, items, 2)
         seen.update(found)
-        assert all(len({int(name) % 4 for name in run}) == 1 for run in runs(found, 3))
+        assert all(len({int(name) % 4 for name in run}) == 1 for run in groups_of(found, 3))
     assert set(seen.values()) == {4}
-    assert drawn.epoch(1) == BalancedSampler(items, 6, 1, 1, 8, 3, near=3, alike=alike).epoch(1)
+    assert drawn.epoch(1) == BalancedSampler(items, 6, 1, 1, 8, 3, group_size=3, similarity=similarity).epoch(1)
     assert drawn.epoch(1) != drawn.epoch(0)
 
 
-def test_the_last_run_takes_what_is_left() -> None:
+def test_the_last_group_takes_the_remaining_locations() -> None:
     items = records(7, per_altitude=1)
-    batches = BalancedSampler(items, 7, 1, 1, 3, 3, near=3, alike=np.eye(7, dtype=np.float32)).epoch(0)
+    batches = BalancedSampler(items, 7, 1, 1, 3, 3, group_size=3, similarity=np.eye(7, dtype=np.float32)).epoch(0)
     assert all(len(set(places(batch, items, 2))) == 7 for batch in batches)
 
 
-@pytest.mark.parametrize(("near", "by_looks"), [(1, False), (3, False), (3, True)])
-def test_locations_come_into_a_round_by_their_share(near: int, by_looks: bool) -> None:
+@pytest.mark.parametrize(("group_size", "by_similarity"), [(1, False), (3, False), (3, True)])
+def test_locations_are_drawn_according_to_their_share(group_size: int, by_similarity: bool) -> None:
     items = records(20, per_altitude=1)
     shares = np.where(np.arange(20) < 8, 1.0, 0.25)  # a round of 8 + 3
-    alike = np.eye(20, dtype=np.float32) if by_looks else None
-    drawn = BalancedSampler(items, 5, 1, 1, 220, 3, near, alike, shares)
+    similarity = np.eye(20, dtype=np.float32) if by_similarity else None
+    drawn = BalancedSampler(items, 5, 1, 1, 220, 3, group_size, similarity, shares)
     seen: Counter[str] = Counter()
     for batch in drawn.epoch(0):
         found = places(batch, items, 2)
@@ -153,14 +153,14 @@ def test_locations_come_into_a_round_by_their_share(near: int, by_looks: bool) -
     often, seldom = ([seen[f"{n:04d}"] for n in group] for group in (range(8), range(8, 20)))
     assert set(often) <= {99, 100, 101}  # 1,100 places drawn in a hundred rounds
     assert 0.2 < np.mean(seldom) / 100 < 0.3 and min(seldom) > 10
-    assert drawn.epoch(1) == BalancedSampler(items, 5, 1, 1, 220, 3, near, alike, shares).epoch(1)
+    assert drawn.epoch(1) == BalancedSampler(items, 5, 1, 1, 220, 3, group_size, similarity, shares).epoch(1)
 
 
-def test_a_batch_that_a_round_cannot_fill_is_an_error() -> None:
-    with pytest.raises(SkyPartError, match="there are 3 a round"):
+def test_a_batch_larger_than_a_round_raises() -> None:
+    with pytest.raises(SkyPartError, match="there are 3 per round"):
         BalancedSampler(records(7), 4, 1, 1, 2, 3, shares=np.full(7, 0.5))
 
 
-def test_ten_shares_of_a_tenth_are_a_whole_location() -> None:
+def test_ten_shares_of_a_tenth_make_one_location() -> None:
     drawn = BalancedSampler(records(50, per_altitude=1), 5, 1, 1, 30, 3, shares=np.full(50, 0.1))
     assert len(drawn.epoch(0)) == 30

@@ -22,7 +22,7 @@ def keys(n: int) -> list[bytes]:
     return [content_key(str(i), 448) for i in range(n)]
 
 
-def test_embeddings_come_back_in_a_new_process(tmp_path: Path) -> None:
+def test_embeddings_are_read_by_a_new_process(tmp_path: Path) -> None:
     with EmbeddingCache(tmp_path, "model", 5) as first:
         first.put(keys(3)[:2], rows(2))
         first.put(keys(3)[2:], rows(1, 1))
@@ -36,7 +36,7 @@ def test_embeddings_come_back_in_a_new_process(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("suffix", [".keys", ".vectors"])
-def test_torn_tails_are_ignored(tmp_path: Path, suffix: str) -> None:
+def test_incomplete_last_rows_are_ignored(tmp_path: Path, suffix: str) -> None:
     EmbeddingCache(tmp_path, "model", 5).put(keys(3), rows(3))
     file = next((tmp_path / "model").glob(f"*{suffix}"))
     file.write_bytes(file.read_bytes()[:-3])
@@ -57,7 +57,7 @@ def test_damaged_vectors_are_not_used(tmp_path: Path) -> None:
     assert same(again.get(keys(2)[1]), rows(2)[1])
 
 
-def test_two_runs_at_once_keep_both(tmp_path: Path) -> None:
+def test_two_concurrent_runs_keep_both_shards(tmp_path: Path) -> None:
     one, other = EmbeddingCache(tmp_path, "model", 5), EmbeddingCache(tmp_path, "model", 5)
     for i in range(0, 6, 2):
         one.put(keys(6)[i : i + 1], rows(6)[i : i + 1])
@@ -66,7 +66,7 @@ def test_two_runs_at_once_keep_both(tmp_path: Path) -> None:
     assert all(same(again.get(key), row) for key, row in zip(keys(6), rows(6), strict=True))
 
 
-def test_full_disk_is_named_and_the_rest_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_is_reported_and_the_rest_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     store = EmbeddingCache(tmp_path, "model", 5)
     store.put(keys(2), rows(2))
     written = 0
@@ -77,8 +77,8 @@ def test_full_disk_is_named_and_the_rest_is_kept(tmp_path: Path, monkeypatch: py
         file.write(data[:7])
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(cache_module, "_write_whole", full)
-    with pytest.raises(SkyPartError, match=r"No space left on device.*is kept"):
+    monkeypatch.setattr(cache_module, "_write_all", full)
+    with pytest.raises(SkyPartError, match=r"No space left on device.*are kept"):
         store.put([content_key("9", 448)], rows(1))
     monkeypatch.undo()
     assert written == 1
@@ -99,12 +99,12 @@ def test_keys_differ_by_content_and_settings(tmp_path: Path) -> None:
         content_hash(tmp_path / "nowhere")
 
 
-def test_a_file_in_place_of_the_cache(tmp_path: Path) -> None:
+def test_a_file_instead_of_the_cache_folder_raises(tmp_path: Path) -> None:
     (tmp_path / "cache").write_text("x")
     with pytest.raises(SkyPartError, match="--cache"):
         EmbeddingCache(tmp_path / "cache", "model", 5)
 
 
-def test_an_empty_cache_variable_counts_as_none(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_empty_xdg_cache_home_is_ignored(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", "")
     assert cache_module.default_folder() == Path.home() / ".cache" / "skypart" / "embeddings"

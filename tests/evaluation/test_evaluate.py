@@ -19,7 +19,7 @@ from skypart.evaluation.run import open_source, run_evaluation
 from skypart.images.decode import read_rgb
 from skypart.images.preprocess import Preprocessing
 from skypart.images.weather import corrupt
-from tests.datasets.fakes import make_denseuav, make_folders, make_sues_raw, make_university, picture
+from tests.datasets.fakes import make_denseuav, make_folders, make_sues_raw, make_university, write_image
 from tests.evaluation.fake_embedder import FakeEmbedder
 
 
@@ -54,7 +54,7 @@ def test_whole_protocol_of_sues(tmp_path: Path) -> None:
     assert source.computed == len(all_paths(dataset))
 
 
-def test_written_files_name_the_protocol_and_the_quoted_rows(tmp_path: Path) -> None:
+def test_written_files_state_the_protocol_and_the_quoted_rows(tmp_path: Path) -> None:
     dataset = open_dataset(make_university(tmp_path / "data"))
     console = quiet()
     run_evaluation(source_in(tmp_path), dataset, tmp_path / "out", "fake", "masked", flip=True, console=console)
@@ -98,7 +98,7 @@ def test_nothing_is_embedded_twice_after_a_stop(tmp_path: Path) -> None:
     assert again.values() == result.values()
 
 
-def test_an_unreadable_image_is_named_and_the_others_kept(tmp_path: Path) -> None:
+def test_an_unreadable_image_is_reported_and_the_others_are_kept(tmp_path: Path) -> None:
     root = make_university(tmp_path / "data")
     dataset = open_dataset(root)
     victim = root / "test/gallery_drone/0004/image-02.jpeg"
@@ -117,7 +117,7 @@ def test_an_unreadable_image_is_named_and_the_others_kept(tmp_path: Path) -> Non
 
 
 def test_corruption_is_applied_at_full_size_and_keyed(tmp_path: Path) -> None:
-    path = picture(tmp_path / "photo.png", 3, 1)
+    path = write_image(tmp_path / "photo.png", 3, 1)
     Image.open(path).resize((64, 48)).save(path)
     source = source_in(tmp_path)
     clean = source.embed([path])
@@ -133,13 +133,13 @@ def test_corruption_is_applied_at_full_size_and_keyed(tmp_path: Path) -> None:
 
 
 def test_flip_adds_the_mirror_image(tmp_path: Path) -> None:
-    path = picture(tmp_path / "photo.png", 3, 1)
+    path = write_image(tmp_path / "photo.png", 3, 1)
     image = read_rgb(path)
     both = FakeEmbedder().embed([image]) + FakeEmbedder().embed([image[:, ::-1]])
     assert source_in(tmp_path).embed([path], flip=True) == pytest.approx(both / np.linalg.norm(both), abs=1e-6)
 
 
-def test_unusable_splits_are_refused_before_any_work(tmp_path: Path) -> None:
+def test_unusable_splits_raise_before_embedding(tmp_path: Path) -> None:
     root = make_university(tmp_path / "data")
     for folder in sorted((root / "test/gallery_satellite").iterdir()):
         folder.rename(folder.with_name(f"9{folder.name[1:]}"))
@@ -160,7 +160,7 @@ def test_positions_need_all_records(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", ["sues200", "university1652", "denseuav"])
-def test_published_means_agree_with_their_own_rows(kind: str) -> None:
+def test_published_means_agree_with_their_cells(kind: str) -> None:
     """The paper's printed means are the means of its printed cells, to rounding: a check on our transcription."""
     for row in published_rows(kind, "weather"):
         cells = [v for k, v in row.values.items() if k.startswith("D2S") and k.endswith("/R@1") and "mean" not in k]
@@ -173,7 +173,7 @@ def test_published_means_agree_with_their_own_rows(kind: str) -> None:
         assert all(0 <= value <= 100 for value in row.values.values())
 
 
-def test_reduced_and_rendered_sets_are_not_called_by_the_benchmark_name(tmp_path: Path) -> None:
+def test_titles_of_reduced_and_rendered_sets_say_so(tmp_path: Path) -> None:
     root = make_sues_raw(tmp_path / "town")
     assert dataset_title(open_dataset(root)).startswith("town (reduced, laid out like SUES-200")
     (root / "world.json").write_text("{}")
@@ -183,7 +183,7 @@ def test_reduced_and_rendered_sets_are_not_called_by_the_benchmark_name(tmp_path
     assert dataset_title(Dataset("denseuav", "DenseUAV", tmp_path, [], tests)) == "DenseUAV"
 
 
-def test_distances_are_those_of_the_gallery_that_the_caption_names(tmp_path: Path) -> None:
+def test_distances_use_the_masked_gallery(tmp_path: Path) -> None:
     dataset = open_dataset(make_denseuav(tmp_path / "data"))
     split = dataset.tests[0]
     tested = {record.location for record in split.query}

@@ -58,19 +58,19 @@ def test_evaluate_with_figures(model_file: Path, tmp_path: Path) -> None:
     assert result["digest"] != smaller and result["protocol"]["size"] == 28 and result["model"] == "tiny-cls"
 
 
-def test_mistakes_get_one_sentence(model_file: Path, tmp_path: Path) -> None:
+def test_bad_options_get_a_clear_error_message(model_file: Path, tmp_path: Path) -> None:
     data = make_university(tmp_path / "data")
     assert "not divisible by the patch" in run(model_file, data, "--size", 50)
     assert "choose full or masked" in run(model_file, data, "--gallery", "half")
     assert "choose one of" in run(model_file, data, "--readout", "everything")
     assert "--severity needs --weather" in run(model_file, data, "--severity", "0.5")
     assert "numbers from 0 to 1" in run(model_file, data, "--weather", "paper", "--severity", "0.5,x")
-    assert "lies deeper; pass" in run(model_file, tmp_path)
+    assert "is in a sub-folder; pass" in run(model_file, tmp_path)
     assert "at least 1" in run(model_file, data, "--batch-size", 0, "--cache", tmp_path / "cache")
 
 
 @pytest.mark.slow
-def test_killed_runs_go_on_where_they_stopped(model_file: Path, tmp_path: Path) -> None:
+def test_killed_runs_resume(model_file: Path, tmp_path: Path) -> None:
     """kill -9 in the middle, start again: every embedding was computed exactly once."""
     data, cache = make_sues_raw(tmp_path / "data", ids=range(1, 21), images=3), tmp_path / "cache"
     command = [sys.executable, "-m", "skypart.cli", "evaluate", str(model_file), str(data), "-o", str(tmp_path / "out")]
@@ -93,7 +93,7 @@ def test_killed_runs_go_on_where_they_stopped(model_file: Path, tmp_path: Path) 
     assert sum(path.stat().st_size // 20 for path in cache.rglob("*.keys")) == total
 
 
-def test_every_choice_that_changes_numbers_has_a_folder_of_its_own(tmp_path: Path) -> None:
+def test_every_option_that_changes_numbers_has_its_own_folder(tmp_path: Path) -> None:
     dataset = open_dataset(make_university(tmp_path / "data"))
     chosen = [
         EvaluateOptions(),
@@ -108,12 +108,14 @@ def test_every_choice_that_changes_numbers_has_a_folder_of_its_own(tmp_path: Pat
     assert names == ["a-best", "b-best"] and _model_name("default") == "default"
 
 
-def test_a_folder_with_brackets_in_its_name_is_printed_as_it_is(model_file: Path, tmp_path: Path) -> None:
+def test_brackets_in_a_folder_name_are_printed_literally(model_file: Path, tmp_path: Path) -> None:
     data, out = make_university(tmp_path / "data"), tmp_path / "out[/x] [bold]"
     assert "out[/x] [bold]/" in run(model_file, data, "-o", out, "--cache", tmp_path / "cache", "--size", 28)
 
 
-def test_results_of_models_and_data_of_one_name_lie_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_models_and_data_with_the_same_name_get_different_folders(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     one, other = (open_dataset(make_university(tmp_path / folder / "data")) for folder in ("x", "y"))
     options = EvaluateOptions()
@@ -125,5 +127,5 @@ def test_results_of_models_and_data_of_one_name_lie_apart(tmp_path: Path, monkey
     assert len(others | {first}) == 3
 
 
-def test_figures_in_weather_are_refused(model_file: Path, tmp_path: Path) -> None:
+def test_figures_with_weather_are_refused(model_file: Path, tmp_path: Path) -> None:
     assert "leave --weather out" in run(model_file, tmp_path, "--figures", "--weather", "paper")

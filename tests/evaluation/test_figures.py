@@ -12,7 +12,7 @@ from skypart.evaluation.figures import draw_figures, error_map
 from skypart.evaluation.protocol import Protocol, Vectors, embed_dataset, evaluate
 from skypart.evaluation.published import short_title
 from skypart.evaluation.run import open_source
-from skypart.evaluation.sheets import choose, draw_sheet, retrieve
+from skypart.evaluation.sheets import choose_queries, draw_sheet, retrieve
 from skypart.images.decode import ImageLike
 from tests.datasets.fakes import make_folders, make_university
 from tests.evaluation.fake_embedder import FakeEmbedder
@@ -43,7 +43,7 @@ def test_chosen_queries_are_best_worst_and_random(split_and_vectors: tuple[TestS
         if record.location == "0005":
             swapped[record.path] = vectors[next(r.path for r in split.gallery if r.location == "0006")]
     retrieval = retrieve(split, swapped, "full")
-    chosen = choose(retrieval, each=2)
+    chosen = choose_queries(retrieval, each=2)
     assert [why for why, _ in chosen] == ["best", "best", "worst", "worst", "random", "random"]
     named = [split.query[index].location for _, index in chosen]
     assert len(set(named)) == 6
@@ -53,7 +53,9 @@ def test_chosen_queries_are_best_worst_and_random(split_and_vectors: tuple[TestS
 
 
 @pytest.mark.parametrize("explains", [True, False])
-def test_borders_tell_right_from_wrong(split_and_vectors: tuple[TestSplit, Vectors], explains: bool) -> None:
+def test_border_colours_mark_right_and_wrong_matches(
+    split_and_vectors: tuple[TestSplit, Vectors], explains: bool
+) -> None:
     split, vectors = split_and_vectors
     retrieval = retrieve(split, vectors, "full")
     index = int(np.argmax(retrieval.first == 0))
@@ -82,7 +84,7 @@ def test_no_error_map_without_positions(split_and_vectors: tuple[TestSplit, Vect
     assert error_map(retrieve(*split_and_vectors, "full"), "title") is None
 
 
-def test_figures_of_other_sets_than_the_published_say_so(tmp_path: Path) -> None:
+def test_figure_titles_of_unpublished_sets_say_so(tmp_path: Path) -> None:
     reduced = open_dataset(make_university(tmp_path / "mine"))
     assert short_title(reduced) == "mine (reduced like University-1652)"
     (tmp_path / "mine" / "world.json").write_text('{"complete": true}')

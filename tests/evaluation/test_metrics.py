@@ -1,3 +1,5 @@
+"""Retrieval metrics against a plain loop, and by hand where conventions differ."""
+
 from collections.abc import Sequence
 
 import numpy as np
@@ -7,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from skypart.errors import SkyPartError
-from skypart.evaluation import retrieval_metrics, scores, top_matches
+from skypart.evaluation import rank_positives, retrieval_metrics, scores, top_matches
 from skypart.evaluation.metrics import ApMode, top1_rank
 from skypart.evaluation.scores import GalleryMode
 from tests.evaluation.plain_loop import plain_metrics
@@ -58,7 +60,7 @@ def test_junk_is_removed_before_ranking() -> None:
     assert retrieval_metrics(query[:1], [5], np.concatenate([query[:1], unit(rng, 1)]), [-1, 5])["R@1"] == 100.0
 
 
-def test_masked_gallery_keeps_the_unmasked_size_for_top1() -> None:
+def test_masked_gallery_uses_the_unmasked_size_for_top1() -> None:
     rng = np.random.default_rng(2)
     query = unit(rng, 40)
     gallery = unit(rng, 400)
@@ -68,7 +70,7 @@ def test_masked_gallery_keeps_the_unmasked_size_for_top1() -> None:
 @settings(max_examples=60, deadline=None)
 @given(data=st.data())
 def test_ties_follow_gallery_order(data: st.DataObject) -> None:
-    """Small whole numbers make many exact ties, with any mix of positives, junk and missing ids."""
+    """Small integers give many exact ties, with any mix of positives, junk and missing ids."""
     q = data.draw(st.integers(1, 5))
     g = data.draw(st.integers(1, 40))
     rng = np.random.default_rng(data.draw(st.integers(0, 10_000)))
@@ -79,7 +81,7 @@ def test_ties_follow_gallery_order(data: st.DataObject) -> None:
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_copies_of_an_image_tie_exactly(dtype: type) -> None:
-    """Equal gallery images must tie wherever they stand, whatever order BLAS adds in."""
+    """Equal gallery images must tie at any position, for any summation order of BLAS."""
     rng = np.random.default_rng(3)
     base: np.ndarray = unit(rng, 7, 67).astype(dtype)
     gallery = np.concatenate([base, unit(rng, 90, 67).astype(dtype), base, base])
@@ -136,7 +138,7 @@ def test_top_matches_equal_a_stable_sort(k: int, g: int) -> None:
         assert np.array_equal(score[row], values[expected])
 
 
-def test_bad_input_is_named() -> None:
+def test_invalid_input_raises() -> None:
     rng = np.random.default_rng(7)
     query, gallery = unit(rng, 2), unit(rng, 3)
     with pytest.raises(SkyPartError, match="gallery is empty"):
@@ -153,3 +155,92 @@ def test_bad_input_is_named() -> None:
         retrieval_metrics(query, [0, 1], gallery, [0, 1, 2], ap="voc")  # type: ignore[arg-type]
     with pytest.raises(SkyPartError, match="unknown gallery mode"):
         retrieval_metrics(query, [0, 1], gallery, [0, 1, 2], gallery_mode="half")  # type: ignore[arg-type]
+
+
+def metrics_at(ranks: Sequence[int], gallery: int, ap: ApMode = "official") -> dict[str, float]:
+    """Metrics of one query whose positives have exactly these 0-based `ranks` in a gallery of this size."""
+    ids = np.zeros(gallery, dtype=int)
+    ids[list(ranks)] = 1
+    descending = np.arange(gallery, 0, -1, dtype=float)[:, None]
+    return retrieval_metrics([[1.0]], [1], descending, ids, ap=ap)
+
+
+@pytest.mark.parametrize("k", [1, 5, 10])
+def test_recall_counts_the_kth_rank_and_not_the_next(k: int) -> None:
+    assert metrics_at([k - 1], 400)[f"R@{k}"] == 100.0
+    assert metrics_at([k], 400)[f"R@{k}"] == 0.0
+
+
+@pytest.mark.parametrize(("gallery", "last"), [(100, 2), (149, 2), (150, 3), (250, 3), (251, 4), (50, 1), (51, 2)])
+def test_recall_at_one_percent_rounds_half_to_even_and_adds_one(gallery: int, last: int) -> None:
+    assert metrics_at([last - 1], gallery)["R@top1"] == 100.0
+    assert metrics_at([last], gallery)["R@top1"] == 0.0
+
+
+@pytest.mark.parametrize(
+    ("ranks", "official", "standard"),
+    [
+        ([0], 1.0, 1.0),
+        ([1], (0 + 1 / 2) / 2, 1 / 2),
+        ([0, 1], 1.0, 1.0),
+        ([0, 2], (1 + (1 / 2 + 2 / 3) / 2) / 2, (1 + 2 / 3) / 2),
+        ([1, 3], ((0 + 1 / 2) / 2 + (1 / 3 + 2 / 4) / 2) / 2, (1 / 2 + 2 / 4) / 2),
+    ],
+)
+def test_average_precision_by_hand(ranks: list[int], official: float, standard: float) -> None:
+    assert metrics_at(ranks, 20)["AP"] == pytest.approx(100 * official)
+    assert metrics_at(ranks, 20, "standard")["AP"] == pytest.approx(100 * standard)
+
+
+def test_a_tie_counts_against_a_positive_only_if_the_other_image_is_first() -> None:
+    same = np.ones((3, 1))
+    assert [retrieval_metrics([[1.0]], [1], same, ids)["R@1"] for ids in ([1, 0, 0], [0, 1, 0])] == [100.0, 0.0]
+    assert retrieval_metrics([[1.0]], [1], same, [0, 0, 1], ap="standard")["AP"] == pytest.approx(100 / 3)
+    assert retrieval_metrics([[1.0]], [1], same, [-1, -1, 1])["R@1"] == 100.0  # junk does not tie
+
+
+def test_many_tied_positives_take_their_gallery_places() -> None:
+    """More positives than are ranked by counting; all scores are equal."""
+    ids = [0, *[1] * 12, 0]
+    ranks = rank_positives([[1.0]], [1], np.ones((14, 1)), ids)
+    assert ranks.ranks.tolist() == list(range(1, 13))
+    assert ranks.first().tolist() == [1]
+
+
+def test_junk_counts_for_the_size_of_the_gallery_only() -> None:
+    """99 junk images before one positive and a wrong one: R@top1 sees 200 images, the ranking 101."""
+    ids = np.array([-1] * 99 + [0, 0, 1] + [0] * 98)
+    descending = np.arange(200, 0, -1, dtype=float)[:, None]
+    found = retrieval_metrics([[1.0]], [1], descending, ids)
+    assert found["R@1"] == 0.0 and found["R@top1"] == 100.0  # rank 3 of round(2.0) + 1
+    masked = retrieval_metrics([[1.0]], [1], descending, ids, gallery_mode="masked")
+    assert masked["R@1"] == 100.0
+
+
+def test_string_junk_and_empty_positives() -> None:
+    ranks = rank_positives(np.eye(2), ["a", "b"], np.eye(2)[[0, 0, 1]], ["-1", "a", "c"])
+    assert ranks.ranks.tolist() == [0] and ranks.query.tolist() == [0]
+    assert (ranks.queries, ranks.gallery) == (2, 3)
+    assert ranks.first().tolist() == [0, 3]  # no positive: behind the whole gallery
+
+
+@pytest.mark.parametrize("shape", [(3,), (2, 3, 4)])
+def test_features_must_be_two_dimensional(shape: tuple[int, ...]) -> None:
+    with pytest.raises(SkyPartError, match=r"query features must be \(images, dimensions\)"):
+        retrieval_metrics(np.ones(shape), [0, 1, 2], np.ones((2, 3)), [0, 1])
+
+
+@pytest.mark.filterwarnings("ignore:overflow", "ignore:invalid value")
+def test_infinite_features_that_cancel_in_the_sum_are_found() -> None:
+    gallery = np.ones((2, 2))
+    gallery[0] = np.inf, -np.inf
+    with pytest.raises(SkyPartError, match="gallery features contain NaN"):
+        retrieval_metrics(np.ones((1, 2)), [0], gallery, [0, 1])
+    large = np.full((2, 2), 1e308)  # finite, although their sum is not
+    assert retrieval_metrics(np.array([[1e-308, 0.0]]), [0], large, [0, 1])["R@1"] == 100.0
+
+
+def test_images_with_equal_sums_are_not_copies() -> None:
+    gallery = np.array([[0.0, 1.0], [1.0, 0.0], [0.5, 0.5]])
+    best, score = top_matches([[1.0, 0.0]], gallery, 3)
+    assert best.tolist() == [[1, 2, 0]] and score.tolist() == [[1.0, 0.5, 0.0]]

@@ -3,7 +3,8 @@ import io
 
 from rich.console import Console
 
-from skypart.evaluation.tables import Column, Row, Table, print_table, to_csv, to_latex, to_markdown
+from skypart.datasets.benchmark import Column
+from skypart.evaluation.tables import Row, Table, print_table, to_csv, to_latex, to_markdown
 
 TABLE = Table(
     "A 50 % caption with under_scores & arrows →",

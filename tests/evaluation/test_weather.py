@@ -11,8 +11,7 @@ from skypart.datasets import open_dataset
 from skypart.errors import SkyPartError
 from skypart.evaluation.embedding import Corruption
 from skypart.evaluation.protocol import Protocol, embed_dataset, evaluate
-from skypart.evaluation.run import open_source
-from skypart.evaluation.weather import run_weather
+from skypart.evaluation.run import open_source, run_weather
 from skypart.images.weather import CONDITIONS
 from tests.datasets.fakes import make_sues_raw
 from tests.evaluation.fake_embedder import FakeEmbedder
@@ -56,7 +55,7 @@ def test_ten_conditions_with_satellites_embedded_once(tmp_path: Path) -> None:
     assert figures == ["weather-drop.png", "weather-radar.png", "weather-severity.png"]
 
 
-def test_a_second_run_embeds_nothing_and_another_seed_only_drones(tmp_path: Path) -> None:
+def test_a_second_run_embeds_nothing_and_another_seed_only_drone_images(tmp_path: Path) -> None:
     dataset = open_dataset(make_sues_raw(tmp_path / "data", ids=(1, 8, 12), images=1, altitudes=(150,)))
     counts = []
     for seed in (0, 0, 1):
@@ -68,7 +67,7 @@ def test_a_second_run_embeds_nothing_and_another_seed_only_drones(tmp_path: Path
     assert counts == [3 + 3 * 10, 0, 3 * 9]
 
 
-def test_unknown_profile_is_named(tmp_path: Path) -> None:
+def test_an_unknown_weather_profile_raises(tmp_path: Path) -> None:
     dataset = open_dataset(make_sues_raw(tmp_path / "data", ids=(1, 8), images=1, altitudes=(150,)))
     source = open_source(FakeEmbedder(), tmp_path / "cache")
     with pytest.raises(SkyPartError, match="unknown weather profile"):

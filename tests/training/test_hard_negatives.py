@@ -68,7 +68,7 @@ def test_a_run_batches_what_looks_alike_to_its_start(sues: Path, start: str, tmp
     )
     expected = location_similarity(run.split.train, start, 28, tmp_path, CPU)
     sampler = run.data.sampler
-    assert sampler.alike is not None and np.array_equal(sampler.alike, expected)
+    assert sampler.similarity is not None and np.array_equal(sampler.similarity, expected)
     batch = sampler.epoch(0)[0]
     names = [run.split.train[draw.record].location for draw in batch[:: sampler.images_per_location]]
     first, second = (sampler.index.names.index(name) for name in names[:2])

@@ -16,9 +16,9 @@ from PIL import Image
 from typer.testing import CliRunner
 
 from skypart.cli import app
+from skypart.datasets.registry import renderings
 from skypart.errors import SkyPartError
 from skypart.worlds import make
-from skypart.worlds.layouts import assign_dense, assign_sues, assign_university
 from skypart.worlds.make import make_world
 from skypart.worlds.request import Request, build_request
 from skypart.worlds.sheet import write_sheet
@@ -46,7 +46,7 @@ def test_sues_layout(tiny: dict[str, Path]) -> None:
 
 def test_university_layout(tiny: dict[str, Path]) -> None:
     root = tiny["university1652"]
-    roles = assign_university(8, np.random.default_rng(0))
+    roles = renderings()["university1652"].assign_roles(8, np.random.default_rng(0))
     ids = {role: [f"{i + 1:04d}" for i, each in enumerate(roles) if each == role] for role in set(roles)}
     assert {role: len(found) for role, found in ids.items()} == {"train": 3, "test": 4, "distractor": 1}
     for view, name in (("drone", "image-01.jpeg"), ("satellite", "{}.jpg")):
@@ -63,9 +63,9 @@ def test_university_layout(tiny: dict[str, Path]) -> None:
     assert len(_names(root, "test/query_drone/*/*")) == 2 * len(ids["test"])
 
 
-def test_dense_layout_and_gps(tiny: dict[str, Path]) -> None:
+def test_denseuav_layout_and_gps(tiny: dict[str, Path]) -> None:
     root = tiny["denseuav"]
-    roles = assign_dense(8, np.random.default_rng(0))
+    roles = renderings()["denseuav"].assign_roles(8, np.random.default_rng(0))
     train, test = ([f"{i:06d}" for i, role in enumerate(roles) if role == want] for want in ("train", "test"))
     assert len(train) == 6 and len(test) == 2
     satellites = sorted(f"H{h}{end}.tif" for h in (80, 90, 100) for end in ("", "_old"))
@@ -124,7 +124,7 @@ def test_two_workers_write_the_same_bytes(tiny: dict[str, Path], tmp_path: Path)
 
 
 @pytest.mark.slow
-def test_a_stopped_run_goes_on_and_redraws_only_what_is_missing(tiny: dict[str, Path], tmp_path: Path) -> None:
+def test_a_stopped_run_resumes_and_renders_only_missing_images(tiny: dict[str, Path], tmp_path: Path) -> None:
     out = tmp_path / "stopped"
     request = build_request(None, "tiny", like="sues200", seed=5, maps=False, locations=2, regions=1)
     make_world(out, request, workers=1)
@@ -138,26 +138,26 @@ def test_a_stopped_run_goes_on_and_redraws_only_what_is_missing(tiny: dict[str, 
     assert not (out / ".work").exists()
 
 
-def test_a_finished_set_is_left_as_it_is(tiny: dict[str, Path]) -> None:
+def test_a_finished_world_is_not_rendered_again(tiny: dict[str, Path]) -> None:
     root = tiny["university1652"]
     stamp = (root / "world.json").stat().st_mtime_ns
     make_world(root, build_request(None, "tiny", like="university1652", seed=5), workers=1)
     assert (root / "world.json").stat().st_mtime_ns == stamp
 
 
-def test_the_command_line_makes_what_python_makes(tiny: dict[str, Path]) -> None:
+def test_the_command_line_and_python_agree(tiny: dict[str, Path]) -> None:
     root = tiny["denseuav"]
     words = ["world", "make", str(root), "--preset", "tiny", "--like", "denseuav", "--seed", "5"]
     result = CliRunner().invoke(app, words)
     assert result.exit_code == 0 and "made 8 locations" in result.output
 
 
-def test_another_seed_is_another_world_and_not_in_the_same_folder(tiny: dict[str, Path]) -> None:
+def test_a_folder_with_a_world_of_another_seed_is_refused(tiny: dict[str, Path]) -> None:
     with pytest.raises(SkyPartError, match="other options"):
         make_world(tiny["sues200"], build_request(None, "tiny", like="sues200", seed=6))
 
 
-def test_a_folder_with_other_things_is_left_alone(tmp_path: Path) -> None:
+def test_a_folder_with_other_files_is_refused(tmp_path: Path) -> None:
     (tmp_path / "mine.txt").write_text("x")
     with pytest.raises(SkyPartError, match="not empty"):
         make_world(tmp_path, build_request(None, "tiny"))
@@ -176,26 +176,26 @@ def test_a_folder_with_other_things_is_left_alone(tmp_path: Path) -> None:
         ({"views": -1}, "--drone-per-altitude -1 must be"),
         ({"spacing": -5.0}, "--spacing -5.0 must be"),
         ({"strength": float("nan")}, "--strength nan must be"),
-        ({"like": "denseuav", "views": 5}, "DenseUAV has one picture a height"),
-        ({"sources": ["/none"], "styles": "town"}, "--styles are of procedural worlds"),
+        ({"like": "denseuav", "views": 5}, "--like denseuav always has 1 drone image per altitude"),
+        ({"sources": ["/none"], "styles": "town"}, "--styles is for procedural worlds"),
     ],
 )
-def test_bad_requests_are_refused_in_words(tmp_path: Path, options: dict[str, object], words: str) -> None:
+def test_invalid_requests_get_a_clear_error_message(tmp_path: Path, options: dict[str, object], words: str) -> None:
     with pytest.raises(SkyPartError, match=words):
         make_world(tmp_path / "x", build_request(**({"sources": None, "preset": "tiny"} | options)))  # type: ignore[arg-type]
     assert not (tmp_path / "x").exists()
 
 
-def test_official_counts_give_the_official_shares() -> None:
+def test_published_location_counts_give_the_published_splits() -> None:
     rng = np.random.default_rng(0)
-    assert assign_sues(200, rng).count("train") == 120
-    university = assign_university(1652, rng)
+    assert renderings()["sues200"].assign_roles(200, rng).count("train") == 120
+    university = renderings()["university1652"].assign_roles(1652, rng)
     assert [university.count(role) for role in ("train", "test", "distractor")] == [701, 701, 250]
-    dense = assign_dense(3033, rng)
+    dense = renderings()["denseuav"].assign_roles(3033, rng)
     assert [dense.count(role) for role in ("train", "test")] == [2256, 777]
 
 
-def test_the_sheet_shows_what_was_made(tiny: dict[str, Path], tmp_path: Path) -> None:
+def test_contact_sheet_of_every_layout(tiny: dict[str, Path], tmp_path: Path) -> None:
     for like, root in tiny.items():
         write_sheet(root, tmp_path / f"{like}.png", rows=2, columns=2, size=64)
         with Image.open(tmp_path / f"{like}.png") as sheet:
@@ -204,7 +204,7 @@ def test_the_sheet_shows_what_was_made(tiny: dict[str, Path], tmp_path: Path) ->
         write_sheet(tmp_path, tmp_path / "none.png")
 
 
-def test_the_sheet_of_a_world_for_training(tmp_path: Path) -> None:
+def test_contact_sheet_of_a_training_world(tmp_path: Path) -> None:
     make_world(tmp_path / "free", build_request(None, "tiny", like="free", seed=5), workers=1)
     write_sheet(tmp_path / "free", tmp_path / "free.png", rows=2, columns=2, size=64)
     with Image.open(tmp_path / "free.png") as sheet:
@@ -215,13 +215,13 @@ def _die(job: object) -> None:
     os._exit(137)
 
 
-def test_a_killed_process_is_told_instead_of_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_killed_worker_is_reported_instead_of_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(make, "_run_in_worker", _die)
-    with pytest.raises(SkyPartError, match="want of memory"):
+    with pytest.raises(SkyPartError, match="memory ran out"):
         make_world(tmp_path / "out", build_request(None, "tiny", seed=5, regions=2), workers=2)
 
 
-def test_sigterm_ends_as_ctrl_c_does(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sigterm_acts_like_ctrl_c(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     heard: list[int] = []
 
     def mine(number: int, _: object) -> None:
@@ -256,12 +256,12 @@ def test_sigterm_leaves_no_process_and_no_traceback(tmp_path: Path, to_all: bool
     assert "Traceback" not in errors and "stopped; start the same command again" in errors
 
 
-def test_the_default_request_is_the_benchmarks_own() -> None:
+def test_the_default_request_has_the_benchmarks_size() -> None:
     request = build_request(None)
     assert request == Request() and request.locations == 200 and request.image_size == 512
 
 
-def test_lost_lists_are_written_again(tmp_path: Path) -> None:
+def test_missing_extra_files_are_written_again(tmp_path: Path) -> None:
     request = build_request(None, "tiny", seed=5, locations=4)
     make_world(tmp_path, request)
     before = _files(tmp_path)

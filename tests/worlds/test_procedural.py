@@ -15,7 +15,7 @@ def worlds() -> dict[str, World]:
     return {style: Region(3, i, style, extent=260.0, gsd=1.0).load() for i, style in enumerate(STYLES)}
 
 
-def test_the_same_region_has_the_same_bytes_and_another_seed_not(worlds: dict[str, World]) -> None:
+def test_a_region_is_determined_by_its_seed(worlds: dict[str, World]) -> None:
     again = Region(3, 0, next(iter(STYLES)), extent=260.0, gsd=1.0).load()
     first = worlds[next(iter(STYLES))]
     assert (again.drone.rgb == first.drone.rgb).all() and (again.drone.heights == first.drone.heights).all()
@@ -24,21 +24,21 @@ def test_the_same_region_has_the_same_bytes_and_another_seed_not(worlds: dict[st
 
 
 @pytest.mark.parametrize("style", list(STYLES))
-def test_every_style_has_ground_and_things_on_it(worlds: dict[str, World], style: str) -> None:
+def test_every_style_has_ground_and_objects(worlds: dict[str, World], style: str) -> None:
     ground = worlds[style].drone
     above = ground.heights - ground.terrain
     assert ground.rgb.std() > 10 and np.isfinite(ground.heights).all()
     assert 0.01 < (above > 2).mean() < 0.9 and above.min() > -0.01 and above.max() < 90
 
 
-def test_dates_differ_a_little(worlds: dict[str, World]) -> None:
+def test_dates_differ_slightly(worlds: dict[str, World]) -> None:
     for style, world in worlds.items():
         differs = (world.satellite.rgb != world.drone.rgb).any(axis=2).mean()
         assert 0.0 < differs < (0.99 if style == "farmland" else 0.5), style
         assert (world.satellite.heights != world.drone.heights).mean() < 0.25
 
 
-def test_no_change_means_the_same_buildings() -> None:
+def test_without_changes_all_dates_have_the_same_buildings() -> None:
     world = Region(3, 1, "suburb", extent=200.0, gsd=1.0, changes=0.0).load()
     tall = np.abs(world.satellite.heights - world.drone.heights)
     assert tall.max() < 1.6  # cars only
@@ -74,7 +74,7 @@ def test_sites_can_be_neighbours() -> None:
     assert np.ptp(near, axis=0).max() < 130 < np.ptp(scattered, axis=0).max()
 
 
-def test_polygons_are_cut_without_loss() -> None:
+def test_splitting_polygons_preserves_their_area() -> None:
     rng = np.random.default_rng(1)
     square = rectangle((50.0, 50.0), 100.0, 80.0, 0.4)
     pieces = split(square, rng, 500.0)
@@ -84,6 +84,6 @@ def test_polygons_are_cut_without_loss() -> None:
     assert found is not None and found[1] * found[2] > 0.9 * 8000
 
 
-def test_an_unknown_style_is_named() -> None:
+def test_an_unknown_style_raises() -> None:
     with pytest.raises(SkyPartError, match="choose from town"):
         Region(1, 0, "jungle")

@@ -13,10 +13,10 @@ from PIL import Image
 from pyproj import Transformer
 from rasterio.transform import from_origin
 
+from skypart.datasets.registry import find_rendering
 from skypart.errors import SkyPartError
 from skypart.worlds import World, find_sources, make_world, render_map, render_satellite
 from skypart.worlds.geotiff import write_geotiff
-from skypart.worlds.layouts import layout_named
 from skypart.worlds.make import plan_jobs
 from skypart.worlds.relief import bare_earth, spread
 from skypart.worlds.request import build_request
@@ -38,7 +38,7 @@ def _write_tiff(path: Path, bands: np.ndarray, crs: str, transform: object, **mo
         raster.write(bands)
 
 
-def test_a_map_comes_back_where_it_was(tmp_path: Path) -> None:
+def test_a_written_map_is_read_at_the_same_position(tmp_path: Path) -> None:
     world = flat_world(_checks()[:, :, :1].repeat(3, 2))
     write_geotiff(tmp_path / "map.tif", render_map(world), world)
     back = find_sources(tmp_path / "map.tif")[0].load()
@@ -54,7 +54,7 @@ def test_positions_agree_with_the_projection_library() -> None:
     assert world.lonlat(12.5, -30.0) == pytest.approx(expected, abs=1e-10)
 
 
-def test_feet_are_turned_into_metres(tmp_path: Path) -> None:
+def test_feet_are_converted_to_metres(tmp_path: Path) -> None:
     transform = from_origin(5_000_000.0, 3_900_000.0, 2.0, 2.0)
     _write_tiff(tmp_path / "feet.tif", _checks().transpose(2, 0, 1), "EPSG:3089", transform)
     source = find_sources(tmp_path / "feet.tif")[0]
@@ -73,7 +73,7 @@ def test_degrees_are_resampled_to_metres(tmp_path: Path) -> None:
     assert 0.7 < world.gsd < 1.2
 
 
-def test_a_surface_model_beside_the_picture_is_used(tmp_path: Path) -> None:
+def test_a_surface_model_beside_the_orthophoto_is_used(tmp_path: Path) -> None:
     grid = from_origin(500_000.0, 5_000_000.0, 0.5, 0.5)
     heights = np.full((1, 300, 300), 100.0, dtype=np.float32)
     heights[0, 100:140, 100:160] = 112.0
@@ -91,7 +91,7 @@ def test_a_surface_model_beside_the_picture_is_used(tmp_path: Path) -> None:
     assert world.drone.heights[5, 5] == pytest.approx(100.0, abs=0.5)
 
 
-def test_no_location_lies_on_a_hole() -> None:
+def test_no_location_is_in_a_hole() -> None:
     valid = np.ones((1200, 1200), dtype=bool)
     valid[:, 500:700] = False
     world = flat_world(np.full((1200, 1200, 3), 90, np.uint8), valid=valid)
@@ -103,7 +103,7 @@ def test_no_location_lies_on_a_hole() -> None:
         assert valid[int(-y / 0.5), int(x / 0.5)] and tile.mean() > 0.88
 
 
-def test_places_that_nobody_can_tell_apart_are_left_out() -> None:
+def test_sites_without_contrast_are_excluded() -> None:
     rgb = np.full((1200, 1200, 3), 90, np.uint8)
     rgb[:, 600:] = _checks(20, 60)[:, 600:]
     world = flat_world(rgb)
@@ -111,7 +111,7 @@ def test_places_that_nobody_can_tell_apart_are_left_out() -> None:
     assert len(sites) > 4 and sites[:, 0].min() > 240 and len(sites) < len(find_sites(world, 100.0, 120.0, [1]))
 
 
-def test_holes_are_filled_from_around() -> None:
+def test_holes_are_filled_from_their_surroundings() -> None:
     layer = np.full((64, 64), 7.0, dtype=np.float32)
     valid = np.ones((64, 64), dtype=bool)
     valid[20:50, 10:60] = False
@@ -119,7 +119,7 @@ def test_holes_are_filled_from_around() -> None:
     assert np.abs(spread(layer, valid) - 7.0).max() < 1e-3
 
 
-def test_bare_earth_goes_under_buildings() -> None:
+def test_bare_earth_excludes_buildings() -> None:
     slope = np.linspace(0, 10, 400, dtype=np.float32)[None].repeat(400, 0)
     surface = slope.copy()
     surface[180:220, 180:240] += 15
@@ -161,7 +161,7 @@ def test_a_benchmark_from_flat_rasters_of_two_dates(tmp_path: Path) -> None:
         make_world(tmp_path / "more", build_request([str(tmp_path / "in")], locations=9, image_size=48))
 
 
-def test_surroundings_are_others_of_the_city_and_carry_no_place(tmp_path: Path) -> None:
+def test_surroundings_are_other_maps_of_the_city_without_locations(tmp_path: Path) -> None:
     _indexed(tmp_path / "in", 4)
     source = find_sources(tmp_path / "in", seed=3, surround=True)[1]
     plain = next(each for each in find_sources(tmp_path / "in", seed=3) if each.name == source.name)
@@ -177,7 +177,7 @@ def test_surroundings_are_others_of_the_city_and_carry_no_place(tmp_path: Path) 
         assert len(sites) and (np.abs(sites - (230.4, -230.4)) <= 76.8 - tile / 2 + 1e-6).all()
 
 
-def test_drones_look_obliquely_at_small_maps_with_surroundings(tmp_path: Path) -> None:
+def test_small_maps_with_surroundings_get_oblique_views(tmp_path: Path) -> None:
     _indexed(tmp_path / "in", 4)
     request = build_request(
         [str(tmp_path / "in")], like="free", locations=4, image_size=48, views=6, surround=True, guess_heights=True
@@ -194,7 +194,7 @@ def test_drones_look_obliquely_at_small_maps_with_surroundings(tmp_path: Path) -
         make_world(tmp_path / "out", replace(request, guess_heights=False))
 
 
-def test_worlds_of_older_versions_are_known_again(tmp_path: Path) -> None:
+def test_worlds_of_older_versions_are_recognised(tmp_path: Path) -> None:
     _indexed(tmp_path / "in")
     request = build_request([str(tmp_path / "in")], locations=3, image_size=48, views=1)
     make_world(tmp_path / "out", request)
@@ -207,7 +207,7 @@ def test_worlds_of_older_versions_are_known_again(tmp_path: Path) -> None:
         make_world(tmp_path / "out", replace(request, surround=True))
 
 
-def test_surroundings_of_another_size_than_listed_are_told(tmp_path: Path) -> None:
+def test_surroundings_of_a_wrong_size_raise(tmp_path: Path) -> None:
     _indexed(tmp_path / "in", 2)
     for file in (tmp_path / "in" / "images").glob("town_*_1.jpg"):
         Image.new("RGB", (100, 100)).save(file)
@@ -215,7 +215,7 @@ def test_surroundings_of_another_size_than_listed_are_told(tmp_path: Path) -> No
         find_sources(tmp_path / "in", surround=True)[0].load()
 
 
-def test_large_maps_and_maps_of_no_city_stay_by_themselves(tmp_path: Path) -> None:
+def test_large_maps_and_maps_without_a_city_are_not_surrounded(tmp_path: Path) -> None:
     _indexed(tmp_path, 2)
     listing = tmp_path / "index.csv"
     text = listing.read_text()
@@ -226,18 +226,18 @@ def test_large_maps_and_maps_of_no_city_stay_by_themselves(tmp_path: Path) -> No
     assert not any(source.around for source in find_sources(tmp_path, surround=True))
 
 
-def test_procedural_worlds_need_no_surroundings() -> None:
+def test_surround_is_refused_for_procedural_worlds() -> None:
     with pytest.raises(SkyPartError, match="for real maps"):
         build_request(None, surround=True)
     with pytest.raises(SkyPartError, match="for real maps"):
         build_request(None, guess_heights=True)
 
 
-def test_a_folder_without_maps_is_named(tmp_path: Path) -> None:
+def test_a_folder_without_maps_raises(tmp_path: Path) -> None:
     with pytest.raises(SkyPartError, match="no map found"):
         find_sources(tmp_path)
     (tmp_path / "meta.json").write_text(json.dumps({"gsd_m": 1}))
-    with pytest.raises(SkyPartError, match="needs one"):
+    with pytest.raises(SkyPartError, match="needs exactly one"):
         find_sources(tmp_path)
     Image.new("RGB", (8, 8)).save(tmp_path / "plain.tif")
     with pytest.raises(SkyPartError, match="no georeference"):
@@ -251,7 +251,7 @@ def _corner_error(world: World, lat: float, lon: float) -> float:
 
 @needs_shared
 @pytest.mark.slow
-def test_the_lidar_sites_lie_where_their_meta_says() -> None:
+def test_lidar_maps_are_where_their_meta_files_say() -> None:
     folder = SHARED / "kentucky_lidar_public_domain"
     for source in find_sources(folder):
         world = source.load()
@@ -287,7 +287,7 @@ def _lidar(folder: Path, stem: str) -> None:
     (folder / f"{stem}_meta.json").write_text(json.dumps(meta))
 
 
-def test_sites_with_names_that_begin_alike_and_side_cars_are_told_apart(tmp_path: Path) -> None:
+def test_maps_with_a_common_name_prefix_and_sidecar_files_are_distinguished(tmp_path: Path) -> None:
     for stem in ("site1", "site10"):
         _lidar(tmp_path, stem)
         (tmp_path / f"{stem}_ortho.png.aux.xml").write_text("<PAMDataset/>")
@@ -303,7 +303,7 @@ def test_sites_with_names_that_begin_alike_and_side_cars_are_told_apart(tmp_path
         lambda text: text.replace("x_ul", "left"),
     ],
 )
-def test_a_list_that_lacks_something_is_named(tmp_path: Path, harm: Callable[[str], str]) -> None:
+def test_an_incomplete_index_raises(tmp_path: Path, harm: Callable[[str], str]) -> None:
     _indexed(tmp_path)
     text = (tmp_path / "index.csv").read_text()
     (tmp_path / "index.csv").write_text(text, encoding="utf-8-sig")
@@ -313,14 +313,14 @@ def test_a_list_that_lacks_something_is_named(tmp_path: Path, harm: Callable[[st
         find_sources(tmp_path)
 
 
-def test_dates_of_unequal_size_are_named(tmp_path: Path) -> None:
+def test_dates_of_different_size_raise(tmp_path: Path) -> None:
     _indexed(tmp_path, 1)
     Image.fromarray(_checks(8, 16)).save(tmp_path / "images" / "town_2018_0.jpg")
-    with pytest.raises(SkyPartError, match=r"128 x 128 pixels.*cut all dates"):
+    with pytest.raises(SkyPartError, match=r"128 x 128 pixels.*crop all dates"):
         find_sources(tmp_path)[0].load()
 
 
-def test_a_damaged_geotiff_is_named_and_heights_without_a_tag_are_unknown(tmp_path: Path) -> None:
+def test_a_damaged_geotiff_raises_and_undeclared_nodata_is_unknown(tmp_path: Path) -> None:
     grid = from_origin(500_000.0, 5_000_000.0, 0.5, 0.5)
     heights = np.full((1, 300, 300), 100.0, dtype=np.float32)
     heights[0, :20, :20] = -9999.0
@@ -330,39 +330,39 @@ def test_a_damaged_geotiff_is_named_and_heights_without_a_tag_are_unknown(tmp_pa
     assert world.drone.heights.min() > 99.0 and world.valid is not None and not world.valid[:19, :19].any()
     whole = (tmp_path / "site.tif").read_bytes()
     (tmp_path / "site.tif").write_bytes(whole[: len(whole) // 2])
-    with pytest.raises(SkyPartError, match=r"site\.tif.*copy again"):
+    with pytest.raises(SkyPartError, match=r"site\.tif.*copy the damaged file again"):
         find_sources(tmp_path / "site.tif")[0].load()
 
 
-def test_two_maps_of_one_name_are_refused(tmp_path: Path) -> None:
+def test_two_maps_with_the_same_name_raise(tmp_path: Path) -> None:
     grid = from_origin(500_000.0, 5_000_000.0, 0.5, 0.5)
     for folder in ("a", "b"):
         (tmp_path / folder).mkdir()
         _write_tiff(tmp_path / folder / "ortho.tif", _checks().transpose(2, 0, 1), "EPSG:32632", grid)
     request = build_request([str(tmp_path / folder / "ortho.tif") for folder in "ab"], locations=2, image_size=48)
-    with pytest.raises(SkyPartError, match="two maps are called ortho"):
+    with pytest.raises(SkyPartError, match="two maps have the name ortho"):
         make_world(tmp_path / "out", request)
 
 
-def test_a_map_that_changed_is_not_taken_for_the_one_that_was_drawn(tmp_path: Path) -> None:
+def test_a_changed_raster_is_detected(tmp_path: Path) -> None:
     _indexed(tmp_path / "in")
     request = build_request([str(tmp_path / "in")], locations=3, image_size=48, views=1)
     make_world(tmp_path / "out", request)
     make_world(tmp_path / "out", request)
     picture = next((tmp_path / "in" / "images").iterdir())
     Image.fromarray(255 - np.asarray(Image.open(picture))).save(picture)
-    with pytest.raises(SkyPartError, match="when the rasters were others; choose another folder"):
+    with pytest.raises(SkyPartError, match="from other versions of the rasters; choose another folder"):
         make_world(tmp_path / "out", request)
 
 
-def test_a_strip_has_room_along_its_length(tmp_path: Path) -> None:
+def test_a_narrow_map_has_sites_along_its_length(tmp_path: Path) -> None:
     colours = np.random.default_rng(0).integers(0, 255, (40, 300, 3)).astype(np.uint8).repeat(10, 0).repeat(10, 1)
     _write_tiff(tmp_path / "strip.tif", colours.transpose(2, 0, 1), "EPSG:32632", from_origin(5e5, 5e6, 1.0, 1.0))
     request = build_request([str(tmp_path / "strip.tif")], locations=6, image_size=48, views=1)
-    assert sum(len(job.sites) for job in plan_jobs(tmp_path / "out", request, layout_named("sues200"))) == 6
+    assert sum(len(job.sites) for job in plan_jobs(tmp_path / "out", request, find_rendering("sues200"))) == 6
 
 
-def test_a_code_written_as_a_fraction_and_missing_heights(tmp_path: Path) -> None:
+def test_a_fractional_epsg_code_and_a_surface_without_overlap(tmp_path: Path) -> None:
     _indexed(tmp_path / "a", 1)
     text = (tmp_path / "a" / "index.csv").read_text()
     (tmp_path / "a" / "index.csv").write_text(text.replace("26911", "26911.0"))

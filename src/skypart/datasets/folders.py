@@ -1,34 +1,40 @@
 """Any two folders: `drone/` and `satellite/`, matched by sub-folder or file stem, with optional positions.
 
-`drone/<location>/*.jpg` or `drone/<location>.jpg`, and the same under `satellite/`. Beside them may stand
+`drone/<location>/*.jpg` or `drone/<location>.jpg`, and the same in `satellite/`. Optional files beside them:
 - `positions.csv` with columns `longitude`, `latitude`, and `location` or `path`, optionally `altitude`;
-- `train_ids.txt` with the locations to train on; the others are tested. Without it everything is both.
+- `train_ids.txt` with the locations to train on; the others are tested. Without it, all are trained and tested.
 """
 
 import csv
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+import numpy as np
+
+from skypart.atomic import write_text
+from skypart.datasets.benchmark import Benchmark, ImageFolder
 from skypart.datasets.records import Dataset, Position, Record, TestSplit, View
+from skypart.datasets.rendering import Framing, Pose, Rendering, Shot, ShotView
 from skypart.datasets.scan import folders_in, images_in
 from skypart.errors import SkyPartError
 from skypart.images.decode import is_hidden
 
-KIND = "folders"
 POSITIONS = "positions.csv"
 _COLUMNS = {"lon": "longitude", "lng": "longitude", "x": "longitude", "lat": "latitude", "y": "latitude"}
 
 
 @dataclass(frozen=True)
-class Place:
-    """A row of the CSV: position in degrees, altitude in metres or None."""
+class CsvPosition:
+    """A row of positions.csv: position in degrees, altitude in metres or None."""
 
     position: Position
     altitude: float | None
 
 
 def view_folder(root: Path, view: View) -> Path | None:
-    """The sub-folder of `root` for `view`: named so, or the only one whose name contains it."""
+    """The sub-folder of `root` called `view`, or else the only one whose name contains it."""
     exact = root / view
     if exact.is_dir():
         return exact
@@ -36,28 +42,8 @@ def view_folder(root: Path, view: View) -> Path | None:
     return named[0] if len(named) == 1 else None
 
 
-def matches(root: Path) -> bool:
-    """Whether `root` holds a drone and a satellite folder with images."""
-    folders = [view_folder(root, view) for view in ("drone", "satellite")]
-    return all(folder is not None and _has_images(folder) for folder in folders)
-
-
 def _has_images(folder: Path) -> bool:
     return bool(images_in(folder)) or any(images_in(sub) for sub in folders_in(folder))
-
-
-def read(root: Path) -> Dataset:
-    """Read `root/drone`, `root/satellite` and, where they stand, `positions.csv` and `train_ids.txt`."""
-    drone, satellite = view_folder(root, "drone"), view_folder(root, "satellite")
-    if drone is None or satellite is None:
-        raise SkyPartError(f"{root}: needs a `drone` and a `satellite` folder")
-    positions = root / POSITIONS
-    train_ids = root / "train_ids.txt"
-    try:
-        trained = set(train_ids.read_text(encoding="utf-8-sig").split()) if train_ids.is_file() else None
-    except UnicodeDecodeError as error:
-        raise SkyPartError(f"{train_ids}: is no UTF-8 text ({error}); save it as UTF-8") from error
-    return read_pair(drone, satellite, positions if positions.is_file() else None, trained, root)
 
 
 def read_pair(
@@ -68,10 +54,10 @@ def read_pair(
     root: Path | None = None,
 ) -> Dataset:
     """Read any two folders; `trained` are the locations to train on (None: train and test on everything)."""
-    places = {} if positions is None else read_places(positions)
+    known = {} if positions is None else read_positions(positions)
     root = drone.parent if root is None else root
-    drones = [_place(record, places, root) for record in _records(drone, "drone")]
-    tiles = [_place(record, places, root) for record in _records(satellite, "satellite")]
+    drones = [_add_position(record, known, root) for record in _records(drone, "drone")]
+    tiles = [_add_position(record, known, root) for record in _records(satellite, "satellite")]
     if not {r.location for r in drones} & {r.location for r in tiles}:
         raise SkyPartError(
             f"{drone} and {satellite} share no location: give sub-folders or files the same name in both "
@@ -86,7 +72,7 @@ def read_pair(
         TestSplit("S2D", None, [r for r in tiles if r.location in tested], drones),
     )
     train = [record for record in (*drones, *tiles) if record.location in trained_now]
-    return Dataset(KIND, root.name or "folders", root, train, tests, notes)
+    return Dataset(OwnFolders.kind, root.name or "folders", root, train, tests, notes)
 
 
 def _example(records: list[Record]) -> str:
@@ -103,24 +89,24 @@ def _records(folder: Path, view: View) -> list[Record]:
     return records
 
 
-def _place(record: Record, places: dict[str, Place], root: Path) -> Record:
+def _add_position(record: Record, known: dict[str, CsvPosition], root: Path) -> Record:
     path = record.path
     relative = path.relative_to(root).as_posix() if path.is_relative_to(root) else path.as_posix()
-    place = places.get(relative) or places.get(record.location)
-    return record if place is None else replace(record, position=place.position, altitude=place.altitude)
+    found = known.get(relative) or known.get(record.location)
+    return record if found is None else replace(record, position=found.position, altitude=found.altitude)
 
 
-def read_places(file: Path) -> dict[str, Place]:
-    """Read the CSV of positions: key (`path` relative to the root, or `location`) -> place."""
+def read_positions(file: Path) -> dict[str, CsvPosition]:
+    """Read positions.csv: key (`path` relative to the root, or `location`) -> position."""
     try:
-        return _read_places(file)
+        return _read_rows(file)
     except (UnicodeDecodeError, csv.Error) as error:
-        raise SkyPartError(f"{file}: is no CSV in UTF-8 ({error}); save it as such") from error
+        raise SkyPartError(f"{file}: is not a UTF-8 CSV file ({error}); save it as UTF-8") from error
 
 
-def _read_places(file: Path) -> dict[str, Place]:
-    """`read_places`, with errors of decoding as they come."""
-    places: dict[str, Place] = {}
+def _read_rows(file: Path) -> dict[str, CsvPosition]:
+    """`read_positions`, without translating decoding errors."""
+    positions: dict[str, CsvPosition] = {}
     with file.open(encoding="utf-8-sig", newline="") as stream:
         rows = csv.DictReader(stream)
         names = {name.strip().lower(): name for name in rows.fieldnames or ()}
@@ -129,12 +115,12 @@ def _read_places(file: Path) -> dict[str, Place]:
         key = "path" if "path" in names else "location"
         missing = {key, "longitude", "latitude"} - names.keys()
         if missing:
-            raise SkyPartError(f"{file}: no column {', '.join(sorted(missing))}; name the columns in its first line")
+            raise SkyPartError(f"{file}: no column {', '.join(sorted(missing))}; name the columns in the first line")
         for number, row in enumerate(rows, start=2):
             try:
                 position = Position(float(row[names["longitude"]]), float(row[names["latitude"]]))
                 altitude = row.get(names.get("altitude", ""))
-                places[row[names[key]].strip()] = Place(position, float(altitude) if altitude else None)
+                positions[row[names[key]].strip()] = CsvPosition(position, float(altitude) if altitude else None)
             except (AttributeError, TypeError, ValueError) as error:
                 raise SkyPartError(
                     f"{file}, line {number}: a cell is missing, or longitude and latitude must be degrees ({error})"
@@ -143,4 +129,86 @@ def _read_places(file: Path) -> dict[str, Place]:
                 raise SkyPartError(
                     f"{file}, line {number}: {position} is not on the earth; longitude and latitude swapped?"
                 )
-    return places
+    return positions
+
+
+class FreeRendering(Rendering):
+    """Varied training data: each drone image is a flight of its own, with three satellite passes of different width.
+
+    The ground width of a drone image is drawn first, then tilt and altitude, then the lens that gives this width. So a
+    model learns that neither height, lens nor direction identifies a location.
+    """
+
+    name = "free"
+    framing = Framing(200.0, (40.0, 70.0), 50.0)
+    spacing = 150.0
+    views = 6
+    altitudes = (320.0, 60.0)
+    view_folders = (("satellite/{}", "drone/{}"),)
+    extra_files = (POSITIONS,)
+
+    def assign_roles(self, count: int, rng: np.random.Generator) -> list[str]:
+        """All locations are for training; render test data separately."""
+        return ["train"] * count
+
+    def shots(self, location: str, role: str, views: int, framing: Framing, rng: np.random.Generator) -> list[Shot]:
+        """Three satellite tiles, then `views` drone images."""
+        small = framing.tilt[0] > 50
+        shots = []
+        passes: tuple[ShotView, ...] = ("satellite", "old", "satellite")
+        for index, view in enumerate(passes):
+            width = framing.tile * rng.uniform(*((0.72, 1.0) if small or framing.surrounded else (0.8, 1.3)))
+            shots.append(Shot((f"satellite/{location}/{index}.jpg",), view, 1000 + index, metres=width))
+        lowest = 55.0 if small else 32.0
+        high, low = self.altitudes
+        for index in range(views):
+            width = framing.tile * rng.uniform(*((0.4, 0.75) if small else (0.5, 1.15)))
+            tilt = lowest + (90.0 - lowest) * float(rng.uniform()) ** 1.3
+            altitude = math.exp(rng.uniform(math.log(low), math.log(high)))
+            lens = math.degrees(2 * math.atan(width / 2 / (altitude / math.sin(math.radians(tilt)))))
+            aim = rng.normal(0.0, 0.06 * framing.tile, 2)
+            pose = Pose((aim[0], aim[1]), altitude, tilt, rng.uniform(0, 360), min(max(lens, 22.0), 84.0))
+            shots.append(Shot((f"drone/{location}/{index}.jpg",), "drone", index, pose))
+        return shots
+
+    def write_extra_files(self, out: Path, roles: Mapping[str, str], rows: Sequence[Mapping[str, str]]) -> None:
+        """Write positions.csv: where each drone image points, and its altitude."""
+        lines = [
+            f"{row['path']},{row['target_lon']},{row['target_lat']},{row['altitude_m']}\n"
+            for row in rows
+            if row["view"] == "drone"
+        ]
+        write_text(out / POSITIONS, "path,longitude,latitude,altitude\n" + "".join(lines))
+
+
+class OwnFolders(Benchmark):
+    """The user's own images: a drone and a satellite folder."""
+
+    kind = "folders"
+    title = "two folders (drone, satellite)"
+    layout = "drone/ and satellite/ with matching names"
+    generic = True
+    rendering = FreeRendering()
+
+    def matches(self, root: Path) -> bool:
+        """Whether `root` has a drone and a satellite folder with images."""
+        folders = [view_folder(root, view) for view in ("drone", "satellite")]
+        return all(folder is not None and _has_images(folder) for folder in folders)
+
+    def read(self, root: Path) -> Dataset:
+        """Read `root/drone`, `root/satellite` and, if they exist, `positions.csv` and `train_ids.txt`."""
+        drone, satellite = view_folder(root, "drone"), view_folder(root, "satellite")
+        if drone is None or satellite is None:
+            raise SkyPartError(f"{root}: needs a `drone` and a `satellite` folder")
+        positions = root / POSITIONS
+        train_ids = root / "train_ids.txt"
+        try:
+            trained = set(train_ids.read_text(encoding="utf-8-sig").split()) if train_ids.is_file() else None
+        except UnicodeDecodeError as error:
+            raise SkyPartError(f"{train_ids}: is not UTF-8 text ({error}); save it as UTF-8") from error
+        return read_pair(drone, satellite, positions if positions.is_file() else None, trained, root)
+
+    def image_folders(self, root: Path) -> list[ImageFolder]:
+        """Both folders, with any structure below them."""
+        views = [view_folder(root, "drone"), view_folder(root, "satellite")]
+        return [ImageFolder(folder.name, any_depth=True) for folder in views if folder is not None]

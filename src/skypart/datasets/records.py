@@ -1,4 +1,4 @@
-"""The one record type that every data set is read into, and the protocol splits made of it."""
+"""The record type that every data set is read into, and the test splits made of records."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -8,9 +8,22 @@ from typing import Literal, NamedTuple, TypeAlias
 View: TypeAlias = Literal["drone", "satellite"]
 Direction: TypeAlias = Literal["D2S", "S2D"]
 
+ARROWS = {"D2S": "D→S", "S2D": "S→D"}
+"""Direction -> its name in tables and figures."""
+
+
+def split_name(direction: str, altitude: float | None) -> str:
+    """`D2S`, or `D2S 150m` for one altitude in metres."""
+    return direction if altitude is None else f"{direction} {altitude:g}m"
+
+
+def arrow_name(name: str) -> str:
+    """A split's name with an arrow: `D2S 150m` -> `D→S 150m`."""
+    return ARROWS[name[:3]] + name[3:]
+
 
 class Position(NamedTuple):
-    """A place on the earth in WGS 84 degrees, longitude first."""
+    """A position on the earth in WGS 84 degrees, longitude first."""
 
     longitude: float
     latitude: float
@@ -21,9 +34,9 @@ class Record:
     """One image of one view of one location.
 
     location: the label; images with the same label show the same place.
-    altitude: metres, None where the data set gives none. DenseUAV's satellite tiles carry the flight height
-        they were cut for, because its protocol is also evaluated per height.
-    position: of the location, None where unknown.
+    altitude: metres, None if the data set gives none. DenseUAV's satellite tiles have the flight height they were
+        cropped for, because its protocol is also evaluated per height.
+    position: of the location, None if unknown.
     """
 
     path: Path
@@ -37,10 +50,10 @@ class Record:
 class TestSplit:
     """Queries and gallery of one retrieval test.
 
-    altitude: metres when only queries (and, on SUES-200, gallery) of this altitude take part, else None.
+    altitude: metres if only queries (and, in SUES-200, gallery images) of this altitude are included, else None.
     """
 
-    __test__ = False  # not a test case, whatever pytest thinks of the name
+    __test__ = False  # keeps pytest from collecting this class
 
     direction: Direction
     altitude: float | None
@@ -50,15 +63,15 @@ class TestSplit:
     @property
     def name(self) -> str:
         """`D2S`, or `D2S 150m` for one altitude."""
-        return self.direction if self.altitude is None else f"{self.direction} {self.altitude:g}m"
+        return split_name(self.direction, self.altitude)
 
 
 @dataclass(frozen=True)
 class Dataset:
-    """A data set of any kind: what to train on and what to test.
+    """A data set of any kind: training records and test splits.
 
-    kind: `university1652`, `sues200`, `denseuav` or `folders`.
-    notes: plain sentences about the layout that a reader of results should know.
+    kind: the kind of the benchmark that read it (see `skypart.datasets.registry`).
+    notes: what a reader of results should know about this copy of the data set.
     """
 
     kind: str
@@ -70,5 +83,5 @@ class Dataset:
 
     @property
     def altitudes(self) -> list[float]:
-        """Altitudes in metres that the protocol tests on their own, ascending."""
+        """Altitudes in metres that are tested separately, ascending."""
         return sorted({split.altitude for split in self.tests if split.altitude is not None})

@@ -1,4 +1,4 @@
-"""List folders of images in a fixed order, whatever the file system returns."""
+"""List folders of images in a fixed order, independent of the file system."""
 
 import os
 from collections.abc import Iterator
@@ -46,3 +46,9 @@ def read_classes(
         position = positions.get(location) if positions else None
         for path in images_in(location_folder):
             yield Record(path, view, location, altitude, position)
+
+
+def abbreviate(names: set[str], shown: int = 5) -> str:
+    """The number of `names` and the first few of them: `7 (0001, 0002, ...)`."""
+    listed = sorted(names)[:shown]
+    return f"{len(names):,} ({', '.join(listed)}{', ...' if len(names) > shown else ''})"

@@ -1,4 +1,4 @@
-"""Ranking metrics, SDM, protocols, the weather benchmark, tables and figures."""
+"""Retrieval metrics, SDM, benchmark evaluation, the weather benchmark, tables and figures."""
 
 from skypart.evaluation.distance import match_errors, meter_accuracy, sdm
 from skypart.evaluation.metrics import retrieval_metrics

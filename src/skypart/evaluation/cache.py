@@ -1,9 +1,9 @@
-"""Embeddings on disk: found again by image content, model, preprocessing and corruption.
+"""A cache of embeddings on disk, keyed by image content, model, preprocessing and corruption.
 
-A folder per model holds shards. Each run appends to a shard of its own, batch by batch, and never touches
-another's, so that stopping it in any way (Ctrl-C, kill -9, full disk) loses at most the batch at hand: a shard is
-two files, `*.vectors` (float32 rows) and `*.keys` (key and checksum of each row), and a row counts only if both
-are whole and the checksum fits.
+There is one folder per model, and it contains shards. Each run appends to its own shard, batch by batch, and never
+writes to another, so that stopping it in any way (Ctrl-C, kill -9, full disk) loses at most the current batch. A shard
+is two files, `*.vectors` (float32 rows) and `*.keys` (key and checksum of each row). A row is valid only if both files
+have it and the checksum matches.
 """
 
 import os
@@ -25,7 +25,7 @@ _ENTRY = np.dtype([("key", f"V{KEY_BYTES}"), ("checksum", "<u4")])
 
 
 def default_folder() -> Path:
-    """`~/.cache/skypart/embeddings`, or below XDG_CACHE_HOME."""
+    """`~/.cache/skypart/embeddings`, or `skypart/embeddings` in XDG_CACHE_HOME."""
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "skypart" / "embeddings"
 
 
@@ -44,7 +44,7 @@ def content_hash(path: Path) -> str:
 
 @dataclass
 class _Shard:
-    """One run's embeddings: files `base.vectors` and `base.keys`; rows are read when asked for."""
+    """The embeddings of one run: files `base.vectors` and `base.keys`; rows are read on demand."""
 
     base: Path
     checksums: list[int]
@@ -66,7 +66,7 @@ class _Shard:
 
 
 class EmbeddingCache:
-    """Embeddings of one model, `dim` numbers each, under `folder/<digest>/`; a context manager."""
+    """Embeddings of one model, `dim` numbers each, in `folder/<digest>/`. A context manager."""
 
     def __init__(self, folder: Path, digest: str, dim: int) -> None:
         self.folder = folder / digest
@@ -92,15 +92,15 @@ class EmbeddingCache:
         self._where.update((key.tobytes(), (shard, row)) for row, key in enumerate(entries["key"]))
 
     def __len__(self) -> int:
-        """Number of embeddings kept."""
+        """Number of embeddings stored."""
         return len(self._where)
 
     def get(self, key: bytes) -> NDArray[np.float32] | None:
-        """The (dim,) embedding of `key`, or None if it is not there or its bytes are damaged."""
-        place = self._where.get(key)
-        if place is None:
+        """The (dim,) embedding of `key`, or None if it is missing or damaged."""
+        found = self._where.get(key)
+        if found is None:
             return None
-        shard, row = place
+        shard, row = found
         data = shard.row(row, 4 * self.dim)
         if zlib.crc32(key + data) != shard.checksums[row]:
             del self._where[key]
@@ -108,7 +108,7 @@ class EmbeddingCache:
         return np.frombuffer(data, dtype="<f4")
 
     def put(self, keys: Sequence[bytes], vectors: NDArray[np.float32]) -> None:
-        """Append a batch of (n, dim) embeddings; they survive this process from here on."""
+        """Append a batch of (n, dim) embeddings to disk."""
         rows = np.ascontiguousarray(vectors, dtype="<f4")
         checksums = [zlib.crc32(key + row.tobytes()) for key, row in zip(keys, rows, strict=True)]
         entries = np.empty(len(keys), dtype=_ENTRY)
@@ -117,13 +117,13 @@ class EmbeddingCache:
         try:
             shard = self._own or self._start_shard()
             assert shard.vectors is not None and shard.keys is not None
-            _write_whole(shard.vectors, rows.tobytes())
-            _write_whole(shard.keys, entries.tobytes())
+            _write_all(shard.vectors, rows.tobytes())
+            _write_all(shard.keys, entries.tobytes())
         except OSError as error:
             self.close()
             raise SkyPartError(
-                f"cannot write to the cache {self.folder}: {error.strerror or error}; what was embedded is kept: "
-                "free the disk or choose another --cache, and start the same command again"
+                f"cannot write to the cache {self.folder}: {error.strerror or error}; finished embeddings are kept: "
+                "free disk space or choose another --cache, then run the same command again"
             ) from error
         first = len(shard.checksums)
         shard.checksums += checksums
@@ -138,7 +138,7 @@ class EmbeddingCache:
         return shard
 
     def close(self) -> None:
-        """Close all files; what is put later goes into a new shard."""
+        """Close all files; later calls of `put` start a new shard."""
         for shard in self._shards:
             shard.close()
         self._own = None
@@ -152,8 +152,8 @@ class EmbeddingCache:
         self.close()
 
 
-def _write_whole(file: BinaryIO, data: bytes) -> None:
-    """Write all of `data`; an unbuffered file may take only a part at a time."""
+def _write_all(file: BinaryIO, data: bytes) -> None:
+    """Write all of `data`; one write to an unbuffered file may be partial."""
     view = memoryview(data)
     while view:
         written = file.write(view)

@@ -1,4 +1,4 @@
-"""How far the matches lie from the truth: SDM@K and MA@m of DenseUAV."""
+"""Distance of the matches from the true positions: SDM@K and MA@m of DenseUAV."""
 
 from collections.abc import Sequence
 from typing import Any, Literal, TypeAlias
@@ -26,15 +26,15 @@ def sdm(
     """SDM@K in percent for each K of `ks`: keys `SDM@K`.
 
     query_lonlat (q, 2) and gallery_lonlat (g, 2): degrees, longitude first. ranking (q, >= max K): gallery
-    indices, best first. mode `official` holds degrees in float32, as DenseUAV's code does, which quantises
-    them (7.6e-6 degrees at 120 E); `exact` in float64.
+    indices, best first. mode `official` stores degrees in float32, as DenseUAV's code does, which quantises
+    them (7.6e-6 degrees at 120 E); `exact` uses float64.
     """
     if mode not in ("official", "exact"):
         raise SkyPartError(f"unknown SDM mode {mode!r}; choose official or exact")
-    query, gallery, ranked = _checked(query_lonlat, gallery_lonlat, ranking)
+    query, gallery, ranked = _validate(query_lonlat, gallery_lonlat, ranking)
     deepest = max(ks, default=0)
     if any(k < 1 for k in ks) or deepest > ranked.shape[1]:
-        raise SkyPartError(f"SDM@{deepest} needs {deepest} ranked images a query, the ranking has {ranked.shape[1]}")
+        raise SkyPartError(f"SDM@{deepest} needs {deepest} ranked images per query, the ranking has {ranked.shape[1]}")
     dtype = np.float32 if mode == "official" else np.float64
     query, gallery = query.astype(dtype), gallery.astype(dtype)
     sums = np.zeros(len(ks))
@@ -54,14 +54,14 @@ def meter_accuracy(
     ranking: ArrayLike,
     metres: Sequence[float] = (5, 10, 20, 50),
 ) -> dict[str, float]:
-    """Share of queries in percent whose first match lies nearer than each of `metres`: keys `MA@5m` ..."""
-    error = match_errors(query_lonlat, gallery_lonlat, ranking)
-    return {f"MA@{m:g}m": float(100.0 * np.count_nonzero(error < m) / len(error)) for m in metres}
+    """Percentage of queries whose first match is closer than each of `metres`: keys `MA@5m` ..."""
+    errors = match_errors(query_lonlat, gallery_lonlat, ranking)
+    return {f"MA@{m:g}m": float(100.0 * np.count_nonzero(errors < m) / len(errors)) for m in metres}
 
 
 def match_errors(query_lonlat: ArrayLike, gallery_lonlat: ArrayLike, ranking: ArrayLike) -> NDArray[np.float64]:
     """(q,) distance in metres from each query to its first match."""
-    query, gallery, ranked = _checked(query_lonlat, gallery_lonlat, ranking)
+    query, gallery, ranked = _validate(query_lonlat, gallery_lonlat, ranking)
     return haversine(query, gallery[ranked[:, 0]])
 
 
@@ -74,16 +74,18 @@ def haversine(one: NDArray[np.float64], other: NDArray[np.float64]) -> NDArray[n
     return distance
 
 
-def _checked(
+def _validate(
     query: Any, gallery: Any, ranking: Any
 ) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.int64]]:
-    places = [np.asarray(v.detach().cpu() if hasattr(v, "detach") else v, dtype=np.float64) for v in (query, gallery)]
-    for name, place in zip(("query", "gallery"), places, strict=True):
-        if place.ndim != 2 or place.shape[1] != 2 or len(place) == 0:
-            raise SkyPartError(f"{name} positions must be (images, 2) degrees, longitude first, not {place.shape}")
+    positions = [
+        np.asarray(v.detach().cpu() if hasattr(v, "detach") else v, dtype=np.float64) for v in (query, gallery)
+    ]
+    for name, position in zip(("query", "gallery"), positions, strict=True):
+        if position.ndim != 2 or position.shape[1] != 2 or len(position) == 0:
+            raise SkyPartError(f"{name} positions must be (images, 2) degrees, longitude first, not {position.shape}")
     ranked = np.asarray(ranking.detach().cpu() if hasattr(ranking, "detach") else ranking, dtype=np.int64)
-    if ranked.ndim != 2 or len(ranked) != len(places[0]) or ranked.shape[1] == 0:
-        raise SkyPartError(f"the ranking must be ({len(places[0])} queries, K or more), not {ranked.shape}")
-    if ranked.min() < 0 or ranked.max() >= len(places[1]):
-        raise SkyPartError(f"the ranking points outside the {len(places[1])} gallery images")
-    return places[0], places[1], ranked
+    if ranked.ndim != 2 or len(ranked) != len(positions[0]) or ranked.shape[1] == 0:
+        raise SkyPartError(f"the ranking must be ({len(positions[0])} queries, K or more), not {ranked.shape}")
+    if ranked.min() < 0 or ranked.max() >= len(positions[1]):
+        raise SkyPartError(f"the ranking points outside the {len(positions[1])} gallery images")
+    return positions[0], positions[1], ranked

@@ -1,4 +1,4 @@
-"""Embed image files once: decoded ahead of the model in threads, kept in the cache."""
+"""Embed image files: threads decode ahead of the model, and the cache stores every embedding."""
 
 from collections import deque
 from collections.abc import Iterator, Sequence
@@ -21,7 +21,10 @@ from skypart.progress import progress_bar
 
 @dataclass(frozen=True)
 class Corruption:
-    """Weather put on an image before it is resized; `severity` leaves the fixed profile for the axis 0..1."""
+    """Weather added to an image before it is resized.
+
+    severity: 0..1 scales the condition; None uses the profile's fixed strength.
+    """
 
     condition: str
     profile: str = "paper"
@@ -31,9 +34,10 @@ class Corruption:
 
 @dataclass
 class ImageSource:
-    """Embeds files with one model through one cache.
+    """Embeds files with one model, through one cache.
 
-    workers: threads that read, corrupt and resize; ahead: batches they may be in front of the model.
+    workers: threads that read, corrupt and resize images. ahead: batches they may prepare before the model needs them.
+    computed: images embedded so far, without those from the cache.
     """
 
     embedder: Embedder
@@ -45,8 +49,8 @@ class ImageSource:
     _hashes: dict[Path, str] = field(default_factory=dict)
 
     @property
-    def account(self) -> str:
-        """How much work it was, in a sentence."""
+    def summary(self) -> str:
+        """How many images were embedded, and where the cache is."""
         return f"{self.computed:,} images embedded, the rest came from the cache {self.cache.folder}"
 
     def embed(
@@ -56,7 +60,7 @@ class ImageSource:
         flip: bool = False,
         description: str = "embedding",
     ) -> NDArray[np.float32]:
-        """(n, dim) embeddings of `paths`; with `flip`, of the image and its mirror image added and normalised."""
+        """(n, dim) embeddings of `paths`; with `flip`, the normalised sum for the image and its mirror image."""
         clean = corruption is None or corruption.condition == "normal"
         wanted = None if clean else corruption
         vectors = self._embed(paths, wanted, False, description)
@@ -69,19 +73,19 @@ class ImageSource:
         self, paths: Sequence[Path], corruption: Corruption | None, mirrored: bool, description: str
     ) -> NDArray[np.float32]:
         interpolation: Interpolation = self.embedder.interpolation if corruption is None else "area"
-        worn = None if corruption is None else (corruption, RENDERING)
-        settings = (self.embedder.size, interpolation, mirrored, worn)
+        weather = None if corruption is None else (corruption, RENDERING)
+        settings = (self.embedder.size, interpolation, mirrored, weather)
         self._hash(paths)
         keys = [content_key(self._hashes[path], *settings) for path in paths]
         vectors = np.empty((len(paths), self.embedder.dim), dtype=np.float32)
-        places: dict[bytes, list[int]] = {}
+        rows: dict[bytes, list[int]] = {}
         for index, key in enumerate(keys):
-            known = None if key in places else self.cache.get(key)
+            known = None if key in rows else self.cache.get(key)
             if known is None:
-                places.setdefault(key, []).append(index)
+                rows.setdefault(key, []).append(index)
             else:
                 vectors[index] = known
-        missing = [(key, paths[where[0]]) for key, where in places.items()]
+        missing = [(key, paths[where[0]]) for key, where in rows.items()]
         preprocessing = Preprocessing(self.embedder.size, interpolation)
 
         def prepare(path: Path) -> RgbImage:
@@ -95,11 +99,11 @@ class ImageSource:
             return np.ascontiguousarray(resized[:, ::-1]) if mirrored else resized
 
         for key, vector in self._compute(missing, prepare, description):
-            vectors[places[key]] = vector
+            vectors[rows[key]] = vector
         return vectors
 
     def _hash(self, paths: Sequence[Path]) -> None:
-        """Hash the contents of files not yet seen in this run."""
+        """Hash the contents of files that are new in this run."""
         unseen = sorted({path for path in paths if path not in self._hashes})
         if not unseen:
             return
@@ -112,7 +116,7 @@ class ImageSource:
     def _compute(
         self, missing: Sequence[tuple[bytes, Path]], prepare: "_Prepare", description: str
     ) -> Iterator[tuple[bytes, NDArray[np.float32]]]:
-        """Embed what the cache lacks and store it batch by batch; unreadable images are named at the end."""
+        """Embed what is not in the cache and store it batch by batch; raise for unreadable images at the end."""
         if not missing:
             return
         refuse_unreadable([path for _, path in missing], "nothing was embedded beside it")
@@ -123,7 +127,7 @@ class ImageSource:
                 batch = self.embedder.embed(images, self.batch_size)
                 if not np.isfinite(batch).all():
                     raise SkyPartError(
-                        "the model gives NaN or infinity; its weights are damaged, or it was not trained well"
+                        "the model returns NaN or infinity; its weights are damaged, or its training diverged"
                     )
                 self.cache.put(keys, batch)
                 self.computed += len(keys)
@@ -135,7 +139,7 @@ class ImageSource:
     def _batches(
         self, missing: Sequence[tuple[bytes, Path]], prepare: "_Prepare", broken: list[str]
     ) -> Iterator[tuple[list[bytes], list[RgbImage]]]:
-        """Batches of prepared images, a few of them prepared ahead in threads."""
+        """Batches of prepared images; threads prepare a few batches ahead."""
         pool = ThreadPoolExecutor(self.workers)
         waiting: deque[tuple[bytes, Future[RgbImage]]] = deque()
         items = iter(missing)

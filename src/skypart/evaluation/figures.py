@@ -1,4 +1,4 @@
-"""`--figures`: retrieval sheets, rank histogram, and an error map where positions are known."""
+"""`--figures`: retrieval sheets, a rank histogram, and error maps if positions are known."""
 
 from pathlib import Path
 
@@ -16,7 +16,7 @@ from skypart.embedding import Embedder
 from skypart.evaluation.distance import match_errors
 from skypart.evaluation.protocol import EvaluationResult, Vectors, positions
 from skypart.evaluation.published import short_title
-from skypart.evaluation.sheets import Retrieval, choose, draw_sheet, retrieve
+from skypart.evaluation.sheets import Retrieval, choose_queries, draw_sheet, retrieve
 from skypart.progress import track
 
 _EDGES = np.array([0, 1, 2, 5, 10, 20, 50, 100, 1_000, 10_000, 10**9])
@@ -37,7 +37,7 @@ def draw_figures(
         retrievals.append(retrieval)
         title = f"{result.model} on {shown}, {split.name}, gallery of {len(split.gallery):,}"
         name = split.name.replace(" ", "-")
-        sheet = draw_sheet(retrieval, choose(retrieval), title, embedder)
+        sheet = draw_sheet(retrieval, choose_queries(retrieval), title, embedder)
         written.append(folder / f"retrieval-{name}.png")
         with atomic_path(written[-1]) as temporary:
             sheet.save(temporary)
@@ -51,24 +51,24 @@ def draw_figures(
 
 
 def rank_histogram(retrievals: list[Retrieval], title: str) -> Figure:
-    """Share of queries by the rank of their first right answer, a panel a direction, a bar a split."""
+    """Share of queries by the rank of their first positive: one panel per direction, one bar per split."""
     with mpl.rc_context(STYLE):
         directions = list(dict.fromkeys(r.split.direction for r in retrievals))
         figure = Figure(figsize=(6 * len(directions), 4.4), layout="constrained")
         panels = figure.subplots(1, len(directions), sharey=True, squeeze=False)[0]
         for axes, direction in zip(panels, directions, strict=True):
-            mine = [r for r in retrievals if r.split.direction == direction]
-            width = 0.84 / len(mine)
-            deepest = max(int(r.first.max()) for r in mine)
+            own = [r for r in retrievals if r.split.direction == direction]
+            width = 0.84 / len(own)
+            deepest = max(int(r.first.max()) for r in own)
             used = int(np.searchsorted(_EDGES, deepest, side="right"))
-            for i, retrieval in enumerate(mine):
+            for i, retrieval in enumerate(own):
                 share = 100 * np.histogram(retrieval.first, _EDGES)[0][:used] / len(retrieval.first)
-                places = np.arange(used) + (i - (len(mine) - 1) / 2) * width
-                bars = axes.bar(places, share, width, color=COLOURS[i], label=retrieval.split.name)
-                if len(mine) == 1:
+                bars_at = np.arange(used) + (i - (len(own) - 1) / 2) * width
+                bars = axes.bar(bars_at, share, width, color=COLOURS[i], label=retrieval.split.name)
+                if len(own) == 1:
                     axes.bar_label(bars, fmt="%.1f", fontsize=9)
             axes.set_xticks(np.arange(used), _BINS[:used], rotation=30 if used > 6 else 0)
-            axes.set_xlabel("rank of the first right answer")
+            axes.set_xlabel("rank of the first positive")
             axes.legend(frameon=False)
         panels[0].set_ylabel("queries, percent")
         figure.suptitle(title)
@@ -76,7 +76,7 @@ def rank_histogram(retrievals: list[Retrieval], title: str) -> Figure:
 
 
 def error_map(retrieval: Retrieval, title: str) -> Figure | None:
-    """Where queries lie and where they were put, coloured by error in metres; None without positions."""
+    """Query positions and their matches, coloured by error in metres; None if positions are unknown."""
     query, gallery = positions(retrieval.split.query), positions(retrieval.split.gallery)
     if query is None or gallery is None:
         return None

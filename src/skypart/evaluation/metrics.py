@@ -21,20 +21,20 @@ def retrieval_metrics(
     ap: ApMode = "official",
     gallery_mode: GalleryMode = "full",
 ) -> dict[str, float]:
-    """Retrieval quality in percent: keys R@1 R@5 R@10 R@top1 AP.
+    """Retrieval metrics in percent: keys R@1 R@5 R@10 R@top1 AP.
 
     query (q, d) and gallery (g, d) are L2-normalised features, arrays or torch tensors; ids are (q,) and (g,).
-    Gallery label -1 is junk. A query without a positive scores nothing but stays in the denominator.
+    Gallery label -1 is junk. A query without a positive scores 0 and stays in the denominator.
     ap: `official` (trapezoid, as in the benchmarks' code) or `standard`.
-    gallery_mode: `full`, or `masked` (gallery ids that no query has become junk; R@top1 keeps the unmasked size).
+    gallery_mode: `full`, or `masked` (gallery ids that no query has become junk; R@top1 uses the unmasked size).
     """
     return metrics_from_ranks(rank_positives(query, query_ids, gallery, gallery_ids, gallery_mode), ap)
 
 
 def metrics_from_ranks(ranks: Ranks, ap: ApMode = "official") -> dict[str, float]:
-    """The same from ranks that are already known."""
+    """The metrics of `retrieval_metrics`, from precomputed ranks."""
     if ap not in ("official", "standard"):
-        raise SkyPartError(f"unknown AP {ap!r}; choose official or standard")
+        raise SkyPartError(f"unknown AP mode {ap!r}; choose official or standard")
     has_positive = np.bincount(ranks.query, minlength=ranks.queries) > 0
     first = ranks.first()[has_positive]
     result = {f"R@{k}": _percent(int(np.count_nonzero(first < k)), ranks.queries) for k in KS}
@@ -44,7 +44,7 @@ def metrics_from_ranks(ranks: Ranks, ap: ApMode = "official") -> dict[str, float
 
 
 def top1_rank(gallery: int) -> int:
-    """The rank that R@top1 still counts: 1 % of the gallery, rounded, plus one."""
+    """The last 1-based rank that counts for R@top1: 1 % of the gallery, rounded, plus one."""
     return round(0.01 * gallery) + 1
 
 

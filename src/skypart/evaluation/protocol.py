@@ -1,4 +1,4 @@
-"""Run a data set's whole protocol: every altitude, both directions, each image embedded once."""
+"""Evaluate a data set: every altitude, both directions, each image embedded once."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field
@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from skypart.datasets.records import Dataset, Record, TestSplit
+from skypart.datasets.records import Dataset, Record, TestSplit, split_name
 from skypart.errors import SkyPartError
 from skypart.evaluation.distance import meter_accuracy, sdm
 from skypart.evaluation.embedding import Corruption, ImageSource
@@ -23,7 +23,7 @@ SDM_KS = (1, 3, 5, 10)
 
 @dataclass(frozen=True)
 class Protocol:
-    """What has to be said beside any number: it goes into every caption."""
+    """The settings that every number depends on; every caption states them."""
 
     size: int
     interpolation: str
@@ -31,10 +31,10 @@ class Protocol:
     flip: bool = False
     weather: str | None = None
     seed: int = 0
-    notes: tuple[str, ...] = ()  # what the data set's reader found that a reader of results must know
+    notes: tuple[str, ...] = ()  # remarks about the data set that a reader of results should know
 
-    def words(self) -> str:
-        """The caption's words."""
+    def caption(self) -> str:
+        """The settings as text."""
         weather = (
             "" if self.weather is None else f", weather profile {self.weather} (seed {self.seed}, area when corrupted)"
         )
@@ -59,12 +59,15 @@ class SplitResult:
     @property
     def name(self) -> str:
         """`D2S`, or `D2S 150m`."""
-        return self.direction if self.altitude is None else f"{self.direction} {self.altitude:g}m"
+        return split_name(self.direction, self.altitude)
 
 
 @dataclass(frozen=True)
 class EvaluationResult:
-    """All splits of one data set with one model; `headline` holds whole-test or mean-over-altitude metrics."""
+    """All splits of one data set with one model.
+
+    headline: metrics per direction, of the whole test or, if there is none, averaged over altitudes.
+    """
 
     dataset: str
     kind: str
@@ -76,19 +79,19 @@ class EvaluationResult:
     headline: dict[str, dict[str, float]] = field(default_factory=dict)
 
     def values(self) -> dict[str, float]:
-        """Flat `split/metric` -> percent, the keys of the tables and of the published rows."""
+        """Flat `split/metric` -> percent, with the keys of the tables and of the published rows."""
         flat = {f"{split.name}/{metric}": value for split in self.splits for metric, value in split.metrics.items()}
         for direction, metrics in self.headline.items():
             flat |= {f"{direction} mean/{metric}": value for metric, value in metrics.items()}
         return flat
 
     def as_json(self) -> dict[str, Any]:
-        """Plain data for a JSON file."""
+        """JSON-compatible data."""
         return asdict(self)
 
 
 def check_splits(dataset: Dataset) -> None:
-    """Refuse what cannot be evaluated before anything is embedded."""
+    """Raise if a split cannot be evaluated, before anything is embedded."""
     if not dataset.tests:
         raise SkyPartError(f"{dataset.root}: has no test images; see `skypart data check {dataset.root}`")
     for split in dataset.tests:
@@ -98,21 +101,22 @@ def check_splits(dataset: Dataset) -> None:
         if not {r.location for r in split.query} & {r.location for r in split.gallery}:
             raise SkyPartError(
                 f"{dataset.root}: {split.name}: no query location occurs in the gallery "
-                f"(query {split.query[0].location!r}, gallery {split.gallery[0].location!r}); name the folders alike"
+                f"(query {split.query[0].location!r}, gallery {split.gallery[0].location!r}); "
+                "give the folders of a location the same name"
             )
 
 
 def embed_dataset(
     dataset: Dataset, source: ImageSource, corruption: Corruption | None = None, flip: bool = False
 ) -> Vectors:
-    """Embed every image that a test needs, drone images under `corruption`, satellite ones always clean."""
+    """Embed every test image: drone images under `corruption`, satellite images always clean."""
     vectors: Vectors = {}
     weather = "" if corruption is None else f", {corruption.condition}"
     for view in ("satellite", "drone"):
         paths = list(dict.fromkeys(record.path for record in _records(dataset.tests) if record.view == view))
-        worn = corruption if view == "drone" else None
-        description = f"embedding {view} images{weather if worn else ''}"
-        vectors.update(zip(paths, source.embed(paths, worn, flip, description), strict=True))
+        applied = corruption if view == "drone" else None
+        description = f"embedding {view} images{weather if applied else ''}"
+        vectors.update(zip(paths, source.embed(paths, applied, flip, description), strict=True))
     return vectors
 
 
@@ -137,14 +141,14 @@ def locations(records: Sequence[Record]) -> NDArray[np.str_]:
     return np.array([record.location for record in records])
 
 
-def shown_ids(split: TestSplit, gallery_mode: GalleryMode) -> NDArray[np.str_]:
-    """(g,) location names of the gallery, "-1" for images that `gallery_mode` leaves out."""
+def masked_gallery_ids(split: TestSplit, gallery_mode: GalleryMode) -> NDArray[np.str_]:
+    """(g,) location names of the gallery; "-1" for images that `gallery_mode` excludes."""
     ids = locations(split.gallery)
     return np.where(is_junk(locations(split.query), ids, gallery_mode), "-1", ids)
 
 
 def positions(records: Sequence[Record]) -> NDArray[np.float64] | None:
-    """(n, 2) degrees, longitude first, or None unless all have one."""
+    """(n, 2) degrees, longitude first; None unless all records have a position."""
     known = [record.position for record in records if record.position is not None]
     return np.array(known, dtype=np.float64) if len(known) == len(records) else None
 
@@ -160,24 +164,24 @@ def _evaluate_split(split: TestSplit, vectors: Vectors, protocol: Protocol) -> S
     ranks = rank_positives(query, locations(split.query), gallery, locations(split.gallery), protocol.gallery)
     metrics = metrics_from_ranks(ranks)
     metrics["AP standard"] = metrics_from_ranks(ranks, "standard")["AP"]
-    here, there = positions(split.query), positions(split.gallery)
-    if here is not None and there is not None:
-        shown = shown_ids(split, protocol.gallery)
-        ks = [k for k in SDM_KS if k <= np.count_nonzero(shown != "-1")]
-        ranking, _ = top_matches(query, gallery, max(ks), shown)
-        metrics |= sdm(here, there, ranking, ks)
-        exact = sdm(here, there, ranking, ks, mode="exact")
+    query_positions, gallery_positions = positions(split.query), positions(split.gallery)
+    if query_positions is not None and gallery_positions is not None:
+        ids = masked_gallery_ids(split, protocol.gallery)
+        ks = [k for k in SDM_KS if k <= np.count_nonzero(ids != "-1")]
+        ranking, _ = top_matches(query, gallery, max(ks), ids)
+        metrics |= sdm(query_positions, gallery_positions, ranking, ks)
+        exact = sdm(query_positions, gallery_positions, ranking, ks, mode="exact")
         metrics |= {f"{name} exact": value for name, value in exact.items()}
-        metrics |= meter_accuracy(here, there, ranking)
+        metrics |= meter_accuracy(query_positions, gallery_positions, ranking)
     return SplitResult(split.direction, split.altitude, len(query), len(gallery), metrics)
 
 
 def _headline(splits: Sequence[SplitResult]) -> dict[str, dict[str, float]]:
-    """The whole test where there is one, else the mean over altitudes."""
+    """Metrics per direction: of the whole test if there is one, else the mean over altitudes."""
     headline = {}
     for direction in dict.fromkeys(split.direction for split in splits):
-        mine = [split for split in splits if split.direction == direction]
-        whole = [split for split in mine if split.altitude is None] or mine
+        own = [split for split in splits if split.direction == direction]
+        whole = [split for split in own if split.altitude is None] or own
         names = [name for name in whole[0].metrics if all(name in split.metrics for split in whole)]
         headline[direction] = {name: float(np.mean([split.metrics[name] for split in whole])) for name in names}
     return headline

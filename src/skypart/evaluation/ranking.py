@@ -1,4 +1,4 @@
-"""Ranks of the right answers and the best matches, without sorting the whole gallery for every query.
+"""Ranks of the positives and the best matches, without sorting the whole gallery for every query.
 
 Ties are broken by gallery order.
 """
@@ -14,7 +14,7 @@ from skypart.errors import SkyPartError
 from skypart.evaluation.scores import Floats, GalleryMode, Integers, features, is_junk, labels_of, score_blocks
 
 COUNTED_POSITIVES = 8
-"""Up to this many positives a query are ranked by counting; more by sorting the scores that matter."""
+"""Up to this many positives per query are ranked by counting; more by sorting the scores that matter."""
 
 
 @dataclass(frozen=True)
@@ -44,8 +44,8 @@ def rank_positives(
 ) -> Ranks:
     """Rank every positive.
 
-    query (q, d), query_ids (q,), gallery (g, d), gallery_ids (g,). Gallery label -1 is junk and left out; mode
-    `masked` also leaves out gallery images whose id no query has.
+    query (q, d), query_ids (q,), gallery (g, d), gallery_ids (g,). Gallery label -1 is junk and excluded; mode
+    `masked` also excludes gallery images whose id no query has.
     """
     queries, images = features(query, "query"), features(gallery, "gallery")
     labels, gallery_labels = labels_of(query_ids, len(queries), "query"), labels_of(gallery_ids, len(images), "gallery")
@@ -118,7 +118,7 @@ def _ranks_in_block(scores: Floats, positives: Integers, count: Integers) -> Int
 
 
 def _count_better(scores: Floats, rows: Integers, positive: Integers) -> Integers:
-    """Rank of one positive in each of `rows`: scores above it, and equal ones before it."""
+    """Rank of one positive in each of `rows`: the number of higher scores, and of equal scores before it."""
     block = scores if len(rows) == len(scores) else scores[rows]
     own = block[np.arange(len(rows)), positive][:, None]
     # Twice as fast as count_nonzero, which widens to 64 bits.
@@ -130,7 +130,7 @@ def _count_better(scores: Floats, rows: Integers, positive: Integers) -> Integer
 
 
 def _ranks_in_row(scores: Floats, positives: Integers) -> Integers:
-    """Ranks of many positives of one query, from the sorted scores that reach the worst of them."""
+    """Ranks of many positives of one query, from the sorted scores that are not below the worst of them."""
     own = scores[positives]
     rivals = np.sort(scores[scores >= own.min()])
     above: Integers = len(rivals) - np.searchsorted(rivals, own, side="right")

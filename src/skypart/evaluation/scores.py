@@ -1,6 +1,6 @@
-"""Scores between queries and gallery in blocks, so that memory stays small.
+"""Scores between queries and gallery in blocks, to limit memory.
 
-Score = dot product of the features as given (embeddings are L2-normalised).
+The score is the dot product of the features as given (embeddings are L2-normalised).
 """
 
 from collections.abc import Iterator
@@ -16,11 +16,11 @@ Integers: TypeAlias = NDArray[np.int64]
 GalleryMode: TypeAlias = Literal["full", "masked"]
 
 SCORE_BYTES = 96_000_000
-"""Size of the block of scores held at a time; the rest of the working memory is about as much again."""
+"""Size of one block of scores; ranking needs about as much memory again."""
 
 
 def features(values: ArrayLike, name: str) -> Floats:
-    """(n, d) float32 or float64 array of an array or a torch tensor; complains about shape and NaN."""
+    """(n, d) float32 or float64 array from an array or a torch tensor; raises for a wrong shape or NaN."""
     array = to_numpy(values)
     if array.ndim != 2:
         raise SkyPartError(f"{name} features must be (images, dimensions), not {array.shape}")
@@ -28,14 +28,14 @@ def features(values: ArrayLike, name: str) -> Floats:
         raise SkyPartError(f"the {name} is empty: nothing to rank")
     if array.dtype not in (np.float32, np.float64):
         array = array.astype(np.float32)
-    # A sum is finite only if all are; it needs no mask as large as the features.
+    # If the sum is finite, so are all values; this avoids a mask as large as the features.
     if not np.isfinite(array.sum(dtype=np.float64)) and not np.isfinite(array).all():
-        raise SkyPartError(f"{name} features hold NaN or infinity; the model or its weights are damaged")
+        raise SkyPartError(f"{name} features contain NaN or infinity; the model or its weights are damaged")
     return array
 
 
 def labels_of(ids: ArrayLike, length: int, name: str) -> NDArray[Any]:
-    """(n,) numbers or names of `ids`, one for each of `length` features."""
+    """(n,) integer or string labels from `ids`, one for each of `length` features."""
     labels = to_numpy(ids)
     if labels.shape != (length,):
         raise SkyPartError(f"{name} has {length} features but ids of shape {labels.shape}")
@@ -43,7 +43,7 @@ def labels_of(ids: ArrayLike, length: int, name: str) -> NDArray[Any]:
 
 
 def is_junk(labels: NDArray[Any], gallery_labels: NDArray[Any], mode: GalleryMode) -> NDArray[np.bool_]:
-    """(g,) which gallery images are left out."""
+    """(g,) which gallery images are excluded from ranking."""
     if mode not in ("full", "masked"):
         raise SkyPartError(f"unknown gallery mode {mode!r}; choose full or masked")
     junk: NDArray[np.bool_] = gallery_labels == (-1 if gallery_labels.dtype.kind in "iu" else "-1")
@@ -53,23 +53,23 @@ def is_junk(labels: NDArray[Any], gallery_labels: NDArray[Any], mode: GalleryMod
 def score_blocks(query: Floats, gallery: Floats, junk: NDArray[np.bool_]) -> Iterator[tuple[slice, Floats]]:
     """Yield (rows of the queries, their scores (rows, g)) in blocks; junk scores -infinity.
 
-    The block is reused: copy what must outlive the next step.
+    The block is reused: copy what you need after the next iteration.
     """
     dtype = np.result_type(query, gallery)
     rows = max(1, min(len(query), SCORE_BYTES // (len(gallery) * dtype.itemsize)))
     buffer = np.empty((rows, len(gallery)), dtype=dtype)
     columns = gallery.T if gallery.dtype == dtype else gallery.astype(dtype).T
-    twins, originals = _duplicates(gallery)
-    left_out = np.flatnonzero(junk)
+    copies, originals = _duplicates(gallery)
+    excluded = np.flatnonzero(junk)
     for first in range(0, len(query), rows):
         part = np.asarray(query[first : first + rows], dtype=dtype)
         scores = buffer[: len(part)]
         np.matmul(part, columns, out=scores)
-        if len(twins):
-            # BLAS may round the same product differently at another column: equal images must tie exactly.
-            scores[:, twins] = scores[:, originals]
-        if len(left_out):
-            scores[:, left_out] = -np.inf
+        if len(copies):
+            # BLAS may round the same product differently in another column, but equal images must tie exactly.
+            scores[:, copies] = scores[:, originals]
+        if len(excluded):
+            scores[:, excluded] = -np.inf
         yield slice(first, first + len(part)), scores
 
 
@@ -79,20 +79,20 @@ def _duplicates(gallery: Floats) -> tuple[Integers, Integers]:
     sums = gallery.sum(axis=1, dtype=np.float64)
     order = np.argsort(sums, kind="stable")
     same = np.flatnonzero(np.diff(sums[order]) == 0)
-    twins: list[int] = []
+    copies: list[int] = []
     originals: list[int] = []
     for index in sorted({int(order[i]) for i in (*same, *(same + 1))}):
         key = (hash(gallery[index].tobytes()), float(sums[index]))
         if key in seen and np.array_equal(gallery[seen[key]], gallery[index]):
-            twins.append(index)
+            copies.append(index)
             originals.append(seen[key])
         else:
             seen.setdefault(key, index)
-    return np.array(twins, dtype=np.int64), np.array(originals, dtype=np.int64)
+    return np.array(copies, dtype=np.int64), np.array(originals, dtype=np.int64)
 
 
 def to_numpy(values: Any) -> NDArray[Any]:
-    """A numpy array of an array-like or of a torch tensor on any device, without importing torch."""
+    """A numpy array from an array-like or a torch tensor on any device, without importing torch."""
     if hasattr(values, "detach"):
         values = values.detach().cpu().numpy()
     return np.asarray(values)

@@ -1,4 +1,4 @@
-"""Retrieval sheets: a query, what the model saw in it, and its five best matches, right or wrong."""
+"""Retrieval sheets: a query, the parts the model found in it, and its five best matches, right or wrong."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ from skypart.datasets.records import Record, TestSplit
 from skypart.drawing.style import AMBER, BLUE
 from skypart.embedding import Embedder
 from skypart.embedding.parts_figure import part_overlay
-from skypart.evaluation.protocol import Vectors, locations, shown_ids, stack
+from skypart.evaluation.protocol import Vectors, locations, masked_gallery_ids, stack
 from skypart.evaluation.ranking import rank_positives, top_matches
 from skypart.evaluation.scores import Floats, GalleryMode, Integers
 from skypart.images.decode import RgbImage, read_rgb
@@ -22,7 +22,11 @@ _WORDS = {"D2S": "drone to satellite", "S2D": "satellite to drone"}
 
 @dataclass(frozen=True)
 class Retrieval:
-    """The outcome of one split: first (q,) rank of the first positive, best (q, 5) matches and their scores."""
+    """The ranking of one split.
+
+    first: (q,) 0-based rank of the first positive. best: (q, 5) gallery indices of the best matches; scores: (q, 5).
+    margin: (q,) score of the first match minus that of the best wrong one; -1 where the first match is wrong.
+    """
 
     split: TestSplit
     first: Integers
@@ -36,15 +40,15 @@ def retrieve(split: TestSplit, vectors: Vectors, gallery_mode: GalleryMode) -> R
     query, gallery = stack(split.query, vectors), stack(split.gallery, vectors)
     query_ids, gallery_ids = locations(split.query), locations(split.gallery)
     first = rank_positives(query, query_ids, gallery, gallery_ids, gallery_mode).first()
-    best, scores = top_matches(query, gallery, MATCHES, shown_ids(split, gallery_mode))
+    best, scores = top_matches(query, gallery, MATCHES, masked_gallery_ids(split, gallery_mode))
     right = gallery_ids[best] == query_ids[:, None]
     wrong_score = np.where(right, -np.inf, scores).max(axis=1)
     margin = np.where(first == 0, scores[:, 0] - np.where(np.isfinite(wrong_score), wrong_score, 0.0), -1.0)
     return Retrieval(split, first, best, scores, margin)
 
 
-def choose(retrieval: Retrieval, each: int = 3, seed: int = 0) -> list[tuple[str, int]]:
-    """(why, query index): the best by margin, the worst by rank, and random ones, of different locations."""
+def choose_queries(retrieval: Retrieval, each: int = 3, seed: int = 0) -> list[tuple[str, int]]:
+    """(group, query index): the best by margin, the worst by rank, and random ones, each of another location."""
     chosen: list[tuple[str, int]] = []
     used: set[str] = set()
     orders = {
@@ -64,7 +68,7 @@ def choose(retrieval: Retrieval, each: int = 3, seed: int = 0) -> list[tuple[str
 
 
 def draw_sheet(retrieval: Retrieval, rows: Sequence[tuple[str, int]], title: str, embedder: Embedder) -> Image.Image:
-    """One row a query: photo, part map (if the model can explain), matches with an amber or blue border."""
+    """One row per query: photo, part map (if the model can explain), matches with an amber or blue border."""
     explain = embedder.explain if embedder.can_explain else None
     columns = 1 + (explain is not None) + retrieval.best.shape[1]
     step = _EDGE + _GAP
@@ -88,20 +92,20 @@ def draw_sheet(retrieval: Retrieval, rows: Sequence[tuple[str, int]], title: str
             left = _SIDE + (columns - retrieval.best.shape[1] + place) * step
             found = retrieval.split.gallery[match]
             right = found.location == record.location
-            _match(canvas, found, left, top, AMBER if right else BLUE)
+            _paste_match(canvas, found, left, top, AMBER if right else BLUE)
             text = f"{found.location}  {retrieval.scores[index, place]:.3f}"
             draw.text((left, top + _EDGE + 2), text, fill="black", font=_font(12))
     return canvas
 
 
 def _side_text(draw: ImageDraw.ImageDraw, top: int, why: str, record: Record, first: int, gallery: int) -> None:
-    rank = f"rank {first + 1:,} of {gallery:,}" if first < gallery else "no right answer"
+    rank = f"rank {first + 1:,} of {gallery:,}" if first < gallery else "no positive"
     altitude = "" if record.altitude is None else f"{record.altitude:g} m"
     lines = [line for line in (why, record.location, altitude, rank) if line]
     draw.multiline_text((_GAP, top + 4), "\n".join(lines), fill="black", font=_font(13), spacing=6)
 
 
-def _match(canvas: Image.Image, found: Record, left: int, top: int, colour: str) -> None:
+def _paste_match(canvas: Image.Image, found: Record, left: int, top: int, colour: str) -> None:
     framed = Image.new("RGB", (_EDGE, _EDGE), colour)
     inner = _square(read_rgb(found.path), _EDGE - 2 * _BORDER)
     framed.paste(inner, (_BORDER, _BORDER))

@@ -1,4 +1,4 @@
-"""One table, written as text, CSV, Markdown and LaTeX, our rows first and published rows marked as quoted."""
+"""Tables as text, CSV, Markdown and LaTeX: measured rows first, published rows marked as quoted."""
 
 import csv
 import io
@@ -11,25 +11,9 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table as RichTable
 
+from skypart.datasets.benchmark import Column
+
 QUOTED = "quoted"
-
-
-@dataclass(frozen=True)
-class Column:
-    """A column: `group` and `name` make its heading, `key` finds its value in a row.
-
-    block: columns of one block stand side by side in a terminal, the next block below.
-    """
-
-    group: str
-    name: str
-    key: str
-    block: str = ""
-
-    @property
-    def heading(self) -> str:
-        """Both parts on one line."""
-        return f"{self.group} {self.name}".strip()
 
 
 @dataclass(frozen=True)
@@ -63,13 +47,13 @@ def cell(row: Row, column: Column) -> str:
 
 
 def terminal() -> Console:
-    """Standard output; where it is no terminal, wide enough for every table."""
+    """Standard output; wide enough for every table if it is not a terminal."""
     console = Console()
     return console if console.is_terminal else Console(width=140)
 
 
 def print_table(console: Console, table: Table) -> None:
-    """Print for a terminal, block by block: the metrics of a group below each other, quoted rows dim."""
+    """Print block by block: the metrics of a group in one column, quoted rows dimmed."""
     console.print(table.caption, highlight=False, style="bold", markup=False)
     for _, members in groupby(table.columns, key=lambda column: column.block):
         console.print(_block(table, list(members)))
@@ -77,7 +61,7 @@ def print_table(console: Console, table: Table) -> None:
 
 def _block(table: Table, columns: Sequence[Column]) -> RichTable:
     groups = [list(members) for _, members in groupby(columns, key=lambda column: column.group or column.name)]
-    if len(groups) == 1:  # a single group, such as DenseUAV's direction: its metrics side by side
+    if len(groups) == 1:  # a single group, such as a direction of DenseUAV: put its metrics side by side
         groups = [[column] for column in columns]
     shown = RichTable(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
     shown.add_column("", no_wrap=True, max_width=30, overflow="ellipsis")
@@ -97,43 +81,47 @@ def _block(table: Table, columns: Sequence[Column]) -> RichTable:
 
 
 def to_csv(table: Table) -> str:
-    """CSV; the caption stands in a comment line above the headings."""
+    """CSV; the caption is a comment line above the headings."""
     out = io.StringIO()
     out.write(f"# {table.caption}\n")
     writer = csv.writer(out, lineterminator="\n")
     writer.writerow(["method", "origin", "params", *(column.heading for column in table.columns)])
     for row in table.rows:
-        writer.writerow([row.method, row.origin, row.params or "", *_plain(row, table.columns)])
+        writer.writerow([row.method, row.origin, row.params or "", *_csv_cells(row, table.columns)])
     return out.getvalue()
 
 
-def _plain(row: Row, columns: Sequence[Column]) -> list[str]:
+def _csv_cells(row: Row, columns: Sequence[Column]) -> list[str]:
     return ["" if column.key not in row.values else f"{row.values[column.key]:.4f}" for column in columns]
 
 
 def to_markdown(table: Table) -> str:
-    """A Markdown table under its caption; the best is not marked: quoted rows follow other protocols."""
+    """A Markdown table below its caption. The best row is not marked: quoted rows follow other protocols."""
     lines = [table.caption, ""]
-    lines.append(_pipe(["method", "origin", *(column.heading for column in table.columns)]))
-    lines.append(_pipe(["---", "---", *("---:" for _ in table.columns)]))
+    lines.append(_markdown_row(["method", "origin", *(column.heading for column in table.columns)]))
+    lines.append(_markdown_row(["---", "---", *("---:" for _ in table.columns)]))
     for row in table.rows:
         method = f"**{row.method}**" if row.source is None else row.method
-        lines.append(_pipe([method, row.origin, *(cell(row, column) for column in table.columns)]))
+        lines.append(_markdown_row([method, row.origin, *(cell(row, column) for column in table.columns)]))
     return "\n".join(lines) + "\n"
 
 
-def _pipe(cells: Sequence[str]) -> str:
+def _markdown_row(cells: Sequence[str]) -> str:
     return "| " + " | ".join(text.replace("|", "\\|") for text in cells) + " |"
 
 
 def to_latex(table: Table) -> str:
-    """A LaTeX table (booktabs) with grouped headings; quoted rows in grey italics are so marked."""
+    """A LaTeX table (booktabs) with grouped headings; quoted rows are in italics and marked."""
     groups = [(name, len(list(members))) for name, members in groupby(table.columns, key=lambda c: c.group)]
-    heads = " & ".join(f"\\multicolumn{{{width}}}{{c}}{{{_tex(name)}}}" for name, width in groups)
-    names = " & ".join(_tex(column.name) for column in table.columns)
+    heads = " & ".join(f"\\multicolumn{{{width}}}{{c}}{{{_escape_tex(name)}}}" for name, width in groups)
+    names = " & ".join(_escape_tex(column.name) for column in table.columns)
     body = []
     for row in table.rows:
-        method = f"\\textbf{{{_tex(row.method)}}}" if row.source is None else f"\\textit{{{_tex(row.method)}}} (quoted)"
+        method = (
+            f"\\textbf{{{_escape_tex(row.method)}}}"
+            if row.source is None
+            else f"\\textit{{{_escape_tex(row.method)}}} (quoted)"
+        )
         body.append(" & ".join([method, *(cell(row, column) for column in table.columns)]) + r" \\")
     return "\n".join(
         [
@@ -141,7 +129,7 @@ def to_latex(table: Table) -> str:
             r"\begin{table}[ht]",
             r"\centering",
             r"\small",
-            f"\\caption{{{_tex(table.caption)}}}",
+            f"\\caption{{{_escape_tex(table.caption)}}}",
             r"\resizebox{\textwidth}{!}{%",
             f"\\begin{{tabular}}{{@{{}}l{'r' * len(table.columns)}@{{}}}}",
             r"\toprule",
@@ -157,8 +145,8 @@ def to_latex(table: Table) -> str:
     )
 
 
-def _tex(text: str) -> str:
-    for sign, escaped in (
+def _escape_tex(text: str) -> str:
+    for character, escaped in (
         ("\\", r"\textbackslash{}"),
         ("&", r"\&"),
         ("%", r"\%"),
@@ -166,5 +154,5 @@ def _tex(text: str) -> str:
         ("#", r"\#"),
         ("$", r"\$"),
     ):
-        text = text.replace(sign, escaped)
+        text = text.replace(character, escaped)
     return text.replace("→", r"$\to$").replace("~", r"$\sim$")

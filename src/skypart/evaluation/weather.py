@@ -1,20 +1,18 @@
-"""The weather benchmark: ten conditions on the drone images, both directions, satellites clean and embedded once."""
+"""The weather benchmark: drone images under ten conditions, satellite images clean, both directions."""
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
-from pathlib import Path
 from typing import Any
 
 import numpy as np
-from rich.console import Console
 
-from skypart.datasets import sues200
-from skypart.datasets.records import Dataset
+from skypart.datasets.benchmark import Column
+from skypart.datasets.records import ARROWS, Dataset
+from skypart.datasets.registry import find_benchmark
 from skypart.evaluation.embedding import Corruption, ImageSource
 from skypart.evaluation.protocol import EvaluationResult, Protocol, embed_dataset, evaluate
 from skypart.evaluation.published import dataset_title, published_rows
-from skypart.evaluation.report import ARROWS, write_json, write_tables
-from skypart.evaluation.tables import Column, Row, Table, print_table, terminal
+from skypart.evaluation.tables import Row, Table
 from skypart.images.weather import CONDITIONS, LABELS, check_profile
 
 METRICS = ("R@1", "AP")
@@ -24,8 +22,8 @@ METRICS = ("R@1", "AP")
 class WeatherResult:
     """Headline metrics per condition: `conditions[condition][direction][metric]` in percent.
 
-    severities: the same for each severity of the curve, keyed `severity -> condition`. altitudes: the metrics of each
-    condition at each altitude, keyed `D2S 150 m`, where there are any.
+    severities: the same per severity, keyed `severity -> condition`.
+    altitudes: the metrics per condition and altitude, keyed `D2S 150 m`; empty if the data set has no altitudes.
     """
 
     dataset: str
@@ -48,7 +46,7 @@ class WeatherResult:
         return list(self.conditions["normal"])
 
     def values(self, ap: str = "AP") -> dict[str, float]:
-        """Flat `D2S fog/R@1` -> percent, with `mean`; AP from the key `ap`."""
+        """Flat `D2S fog/R@1` -> percent, with `mean` as a further condition. ap: the metric to report as AP."""
         flat = {}
         for direction in self.directions:
             for metric, key in (("R@1", "R@1"), ("AP", ap)):
@@ -60,27 +58,18 @@ class WeatherResult:
     def as_json(self) -> dict[str, Any]:
         """Plain data for a JSON file."""
         means = {d: {m: self.mean(d, m) for m in self.conditions["normal"][d]} for d in self.directions}
-        return {**asdict(self), "mean over conditions": means, "caption": self.protocol.words()}
+        return {**asdict(self), "mean over conditions": means, "caption": self.protocol.caption()}
 
 
-def run_weather(
-    source: ImageSource,
-    dataset: Dataset,
-    out: Path,
-    model: str,
-    protocol: Protocol,
-    severities: Sequence[float] = (),
-    console: Console | None = None,
+def evaluate_weather(
+    source: ImageSource, dataset: Dataset, model: str, protocol: Protocol, severities: Sequence[float] = ()
 ) -> WeatherResult:
-    """Evaluate under all ten conditions, print one table a direction, write tables and figures under `out`."""
-    from skypart.evaluation.weather_figures import draw_weather_figures  # matplotlib: only when it is drawn with
-
+    """Evaluate under all ten conditions and, for the severity curve, under nine at each of `severities` (0..1)."""
     check_profile(protocol.weather or "")
-    console = console or terminal()
     root, digest = str(dataset.root.resolve()), source.embedder.digest
     result = WeatherResult(dataset_title(dataset), dataset.kind, root, model, digest, protocol, {})
     for condition in CONDITIONS:
-        found = _run(source, dataset, protocol, condition, None)
+        found = _evaluate_condition(source, dataset, protocol, condition, None)
         result.conditions[condition] = found.headline
         result.altitudes[condition] = {
             f"{split.direction} {split.altitude:g} m": split.metrics
@@ -89,20 +78,13 @@ def run_weather(
         }
     for severity in severities:
         result.severities[severity] = {
-            condition: _run(source, dataset, protocol, condition, severity).headline for condition in CONDITIONS[1:]
+            condition: _evaluate_condition(source, dataset, protocol, condition, severity).headline
+            for condition in CONDITIONS[1:]
         }
-    write_json(out / "weather.json", result.as_json(), published_rows(dataset.kind, "weather"))
-    for direction in result.directions:
-        table = weather_table(result, direction)
-        write_tables(out, f"weather-{direction}", table)
-        print_table(console, table)
-    draw_weather_figures(out / "figures", result)
-    console.print(source.account, soft_wrap=True, markup=False)
-    console.print(f"wrote {out}/: weather.json, weather-*.csv .md .tex, figures/", soft_wrap=True, markup=False)
     return result
 
 
-def _run(
+def _evaluate_condition(
     source: ImageSource, dataset: Dataset, protocol: Protocol, condition: str, severity: float | None
 ) -> EvaluationResult:
     corruption = Corruption(condition, protocol.weather or "paper", protocol.seed, severity)
@@ -111,7 +93,7 @@ def _run(
 
 
 def weather_table(result: WeatherResult, direction: str) -> Table:
-    """The paper's weather table of one direction: R@1 and AP per condition and in the mean, quoted rows below."""
+    """The paper's weather table of one direction: R@1 and AP per condition and their mean, quoted rows below."""
     columns = [
         Column(LABELS.get(condition, "Mean"), metric, f"{direction} {condition}/{metric}")
         for condition in (*CONDITIONS, "mean")
@@ -122,7 +104,7 @@ def weather_table(result: WeatherResult, direction: str) -> Table:
         Row(f"{result.model} (AP standard)", result.values("AP standard")),
         *published_rows(result.kind, "weather"),
     ]
-    over = ", mean over altitudes" if result.kind == sues200.KIND else ""
+    over = ", mean over altitudes" if find_benchmark(result.kind).averages_altitudes else ""
     return Table(
-        f"{result.dataset} {ARROWS[direction]} in ten weathers{over}: {result.protocol.words()}", columns, rows
+        f"{result.dataset} {ARROWS[direction]} in ten weathers{over}: {result.protocol.caption()}", columns, rows
     )

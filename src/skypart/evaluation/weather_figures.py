@@ -8,9 +8,9 @@ import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.projections.polar import PolarAxes
 
+from skypart.datasets.records import ARROWS
 from skypart.drawing.files import save_figure
 from skypart.drawing.style import COLOURS, STYLE
-from skypart.evaluation.report import ARROWS
 from skypart.evaluation.weather import WeatherResult
 from skypart.images.weather import CONDITIONS, LABELS
 
@@ -24,12 +24,12 @@ def draw_weather_figures(folder: Path, result: WeatherResult) -> None:
             save_figure(_severity(result), folder / "weather-severity.png")
 
 
-def _short(result: WeatherResult) -> str:
+def _short_name(result: WeatherResult) -> str:
     return result.dataset.split(" (")[0]
 
 
 def _title(result: WeatherResult) -> str:
-    return f"{result.model} on {_short(result)}, weather profile {result.protocol.weather}"
+    return f"{result.model} on {_short_name(result)}, weather profile {result.protocol.weather}"
 
 
 def _radar(result: WeatherResult) -> Figure:
@@ -57,17 +57,17 @@ def _radar(result: WeatherResult) -> Figure:
 def _drop(result: WeatherResult) -> Figure:
     figure = Figure(figsize=(9, 4.5), layout="constrained")
     axes = figure.add_subplot()
-    worn = CONDITIONS[1:]
+    corrupted = CONDITIONS[1:]
     width = 0.8 / len(result.directions)
     for i, direction in enumerate(result.directions):
         clean = result.conditions["normal"][direction]["R@1"]
-        drops = [result.conditions[condition][direction]["R@1"] - clean for condition in worn]
-        places = np.arange(len(worn)) + (i - (len(result.directions) - 1) / 2) * width
-        bars = axes.bar(places, drops, width, color=COLOURS[i], label=f"{ARROWS[direction]}, clean {clean:.1f}")
+        drops = [result.conditions[condition][direction]["R@1"] - clean for condition in corrupted]
+        positions = np.arange(len(corrupted)) + (i - (len(result.directions) - 1) / 2) * width
+        bars = axes.bar(positions, drops, width, color=COLOURS[i], label=f"{ARROWS[direction]}, clean {clean:.1f}")
         axes.bar_label(bars, fmt="%+.1f", fontsize=8, padding=2)
     axes.axhline(0, color="black", linewidth=0.8)
     axes.margins(y=0.15)
-    axes.set_xticks(np.arange(len(worn)), [LABELS[condition] for condition in worn], rotation=20)
+    axes.set_xticks(np.arange(len(corrupted)), [LABELS[condition] for condition in corrupted], rotation=20)
     axes.set_ylabel("change of R@1, points")
     axes.set_title(f"{_title(result)}: drop from clean")
     axes.legend(frameon=False)
@@ -91,6 +91,6 @@ def _severity(result: WeatherResult) -> Figure:
         axes.set_ylim(0, 102)
         axes.grid(alpha=0.3)
     panels[0].set_ylabel("R@1, percent")
-    figure.suptitle(f"{result.model} on {_short(result)}: R@1 against severity")
+    figure.suptitle(f"{result.model} on {_short_name(result)}: R@1 against severity")
     figure.legend(*panels[0].get_legend_handles_labels(), loc="outside right center", frameon=False)
     return figure

@@ -1,35 +1,21 @@
-"""A pinhole camera over a world, the poses benchmarks fly, and the way from a point to its pixel."""
+"""A pinhole camera over a world: from a pose to its centre, from a pixel to its ray, from a point to its pixel."""
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
+from skypart.datasets.rendering import Pose
 from skypart.worlds.ground import FloatMap, World
 
 
-@dataclass(frozen=True)
-class Pose:
-    """Where a drone looks. The optical axis hits the bare earth at `target`.
-
-    target: (x, y) local metres; altitude: metres of the camera above the bare earth at the target.
-    tilt: degrees below the horizon (90 = straight down); azimuth: compass degrees of the looking direction.
-    fov: degrees across the square image.
-    """
-
-    target: tuple[float, float]
-    altitude: float
-    tilt: float = 90.0
-    azimuth: float = 0.0
-    fov: float = 45.0
-
-    def position(self, world: World) -> tuple[float, float, float]:
-        """Camera centre in local metres (x east, y north, z up)."""
-        back = self.altitude / math.tan(math.radians(self.tilt)) if self.tilt < 90 else 0.0
-        heading = math.radians(self.azimuth)
-        x, y = self.target
-        return x - back * math.sin(heading), y - back * math.cos(heading), world.height_at(x, y) + self.altitude
+def camera_centre(pose: Pose, world: World) -> tuple[float, float, float]:
+    """The camera's centre over `world` in local metres (x east, y north, z up)."""
+    back = pose.altitude / math.tan(math.radians(pose.tilt)) if pose.tilt < 90 else 0.0
+    heading = math.radians(pose.azimuth)
+    x, y = pose.target
+    return x - back * math.sin(heading), y - back * math.cos(heading), world.height_at(x, y) + pose.altitude
 
 
 @dataclass(frozen=True)
@@ -45,7 +31,7 @@ class Camera:
     @staticmethod
     def at(world: World, pose: Pose, size: int) -> "Camera":
         """The camera of `pose` over `world`."""
-        return Camera(pose.position(world), pose.tilt, pose.azimuth, pose.fov, size)
+        return Camera(camera_centre(pose, world), pose.tilt, pose.azimuth, pose.fov, size)
 
     @property
     def focal(self) -> float:
@@ -71,7 +57,7 @@ class Camera:
         )
 
     def rays(self) -> tuple[FloatMap, FloatMap, FloatMap]:
-        """Each pixel's ray, (size, size) maps: angle from the azimuth (rad), slope (rise / run), run a unit depth."""
+        """Rays of all pixels, (size, size) maps: angle from the azimuth (rad), slope (rise / run), run per depth."""
         axis = ((np.arange(self.size) + 0.5 - self.size / 2) / self.focal).astype(np.float32)
         tilt = math.radians(self.tilt)
         sideways, downwards = axis[None, :], axis[:, None]
@@ -82,18 +68,6 @@ class Camera:
         return angle, rise / run, run
 
 
-def orbit(pose: Pose, views: int, start: float = 0.0, turns: float = 1.0) -> list[Pose]:
-    """`views` poses on a circle around the target of `pose`, all looking at it."""
-    return [replace(pose, azimuth=(start + 360.0 * turns * index / views) % 360.0) for index in range(views)]
-
-
-def spiral(pose: Pose, views: int, top: float, bottom: float, start: float = 0.0, turns: float = 3.0) -> list[Pose]:
-    """`views` poses on a spiral that descends from altitude `top` to `bottom` metres in `turns` turns."""
-    ring = orbit(pose, views, start, turns)
-    steps = max(views - 1, 1)
-    return [replace(each, altitude=top + (bottom - top) * index / steps) for index, each in enumerate(ring)]
-
-
 def random_pose(
     world: World,
     rng: np.random.Generator,
@@ -102,7 +76,7 @@ def random_pose(
     fov: tuple[float, float] = (40.0, 60.0),
     margin: float = 60.0,
 ) -> Pose:
-    """A pose whose target lies on valid ground at least `margin` metres inside `world`."""
+    """A pose whose target is on valid ground, at least `margin` metres inside `world`."""
     width, height = world.extent_m
     for _ in range(1000):
         x = rng.uniform(min(margin, width / 2), max(width - margin, width / 2))

@@ -1,4 +1,4 @@
-"""GeoTIFF in and out: any orthophoto with an optional surface model beside it, and the maps of made worlds."""
+"""Read GeoTIFF orthophotos, with an optional surface model, and write the maps of rendered worlds."""
 
 import math
 from pathlib import Path
@@ -20,7 +20,7 @@ from skypart.worlds.relief import ground_from_raster
 from skypart.worlds.sources import RasterSource
 
 _DEEPEST = -500.0
-"""Metres: no ground lies lower."""
+"""Metres: lower values are nodata."""
 SURFACE_SUFFIXES = ("_dsm", "_DSM", "_dem", "_DEM")
 
 
@@ -29,9 +29,9 @@ def geotiff_source(path: Path) -> RasterSource:
     try:
         with rasterio.open(path) as raster:
             if raster.crs is None:
-                raise SkyPartError(f"{path}: has no georeference; give it one with gdal_translate -a_srs -a_ullr")
+                raise SkyPartError(f"{path}: has no georeference; add one with gdal_translate -a_srs -a_ullr")
             if raster.width * raster.height > MAX_PIXELS:
-                raise SkyPartError(f"{path}: more than {MAX_PIXELS:,} pixels; cut it into pieces with gdal_translate")
+                raise SkyPartError(f"{path}: more than {MAX_PIXELS:,} pixels; split it with gdal_translate")
             _, grid, width, height = _metric_grid(raster)
             unit = _metres_per_unit(raster.crs) if _is_metric(raster) else 1.0
     except rasterio.errors.RasterioError as error:
@@ -46,14 +46,14 @@ def geotiff_source(path: Path) -> RasterSource:
 def load_geotiff(source: RasterSource) -> World:
     """Read a GeoTIFF as a World; degrees and web Mercator are resampled to UTM metres, north up."""
     try:
-        return _loaded(source)
+        return _load(source)
     except rasterio.errors.RasterioError as error:
         files = " and ".join(str(file) for file in (*source.files, source.surface) if file is not None)
-        raise SkyPartError(f"{files}: cannot be read to the end ({error}); copy again what is damaged") from error
+        raise SkyPartError(f"{files}: cannot be read completely ({error}); copy the damaged file again") from error
 
 
-def _loaded(source: RasterSource) -> World:
-    """`load_geotiff`, with rasterio's own errors."""
+def _load(source: RasterSource) -> World:
+    """`load_geotiff`, without translating rasterio's errors."""
     with rasterio.open(source.files[0]) as raster:
         epsg, grid, width, height = _metric_grid(raster)
         unit = _metres_per_unit(rasterio.crs.CRS.from_epsg(epsg))
@@ -98,7 +98,7 @@ def write_geotiff(path: Path, rgb: RgbImage, world: World) -> None:
 
 
 def _is_metric(raster: rasterio.DatasetReader) -> bool:
-    """Whether the grid can be used as it is: projected with true scale, north up, square cells."""
+    """Whether the grid can be used without resampling: projected with true scale, north up, square cells."""
     grid = raster.transform
     square = abs(abs(grid.a) - abs(grid.e)) <= 1e-6 * abs(grid.a)
     true_scale = raster.crs.is_projected and raster.crs.to_epsg() not in (None, 3857)
@@ -148,7 +148,7 @@ def _resample(
 
 
 def _read_surface(path: Path, epsg: int, grid: Affine, width: int, height: int) -> tuple[FloatMap, NDArray[np.bool_]]:
-    """Heights (h, w) on the picture's grid, and where they are known."""
+    """(h, w) heights on the orthophoto's grid, and where they are known."""
     heights = np.full((height, width), np.nan, dtype=np.float32)
     with rasterio.open(path) as raster:
         reproject(
@@ -159,8 +159,8 @@ def _read_surface(path: Path, epsg: int, grid: Affine, width: int, height: int) 
             dst_nodata=np.nan,
             resampling=Resampling.bilinear,
         )
-    heights[heights < _DEEPEST] = np.nan  # -9999 and the like, in files that do not say so
+    heights[heights < _DEEPEST] = np.nan  # -9999 and similar, in files that do not declare nodata
     known = np.isfinite(heights)
     if not known.any():
-        raise SkyPartError(f"{path}: no height falls on the picture beside it; check the georeference of both")
+        raise SkyPartError(f"{path}: does not overlap its orthophoto; check the georeference of both")
     return cv2.patchNaNs(heights, 0.0) if not known.all() else heights, known

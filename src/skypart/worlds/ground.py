@@ -1,4 +1,4 @@
-"""Ground: an orthophoto with heights, and a World: the same ground at several dates, with its place on earth."""
+"""Ground (an orthophoto with heights) and World (the same ground at several dates, georeferenced)."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -20,12 +20,12 @@ NO_ANGLE = 255
 
 @dataclass(eq=False)
 class Ground:
-    """What lies on the ground at one date. All maps share one grid, row 0 in the north, of `gsd` metres a pixel.
+    """The ground at one date. All maps share one grid of `gsd` metres per pixel, row 0 in the north.
 
-    rgb: (h, w, 3) uint8; the bare colour, or a photo with its light in it when `baked`.
+    rgb: (h, w, 3) uint8; the surface colour, or a photo that contains its lighting if `baked`.
     heights: (h, w) float32, top of everything, metres above the datum.
     terrain: (h, w) float32, the bare earth, metres above the datum.
-    vegetation: (h, w) uint8, 255 = full vegetation, which follows the season.
+    vegetation: (h, w) uint8, 255 = full vegetation, whose colour depends on the season.
     facades: (h, w, 3) uint8, colour of a wall whose top is at this pixel.
     wall_angle: (h, w) uint8, direction of a building's walls in degrees (0 to 179), NO_ANGLE = no windows.
     """
@@ -69,8 +69,8 @@ class World:
 
     dates: the satellite's date, then the drone's, then an older satellite's; missing ones repeat the nearest.
     origin: (x, y) of the upper left corner in the CRS `epsg`; metres_per_unit: of that CRS.
-    valid: (h, w) bool, False on holes (water, no data), or None; no location is put there.
-    margin_m: metres at either side, across and along, that only surround the map: no location's tile reaches there.
+    valid: (h, w) bool, False in holes (water, no data), or None; no location is put in a hole.
+    margin_m: metres on either side, in x and y, that only surround the map: no tile of a location reaches there.
     """
 
     name: str
@@ -83,7 +83,7 @@ class World:
     _transformers: dict[str, Transformer] = field(default_factory=dict, repr=False)
 
     def __post_init__(self) -> None:
-        """Refuse dates that do not fit together."""
+        """Raise if the dates do not share one grid."""
         if not self.dates or len({ground.rgb.shape for ground in self.dates}) != 1:
             raise SkyPartError(f"world {self.name}: it needs at least one date, and all dates on one grid")
 
@@ -104,7 +104,7 @@ class World:
 
     @property
     def gsd(self) -> float:
-        """Metres a pixel."""
+        """Metres per pixel."""
         return self.dates[0].gsd
 
     @property
@@ -149,7 +149,7 @@ class World:
 def sample(
     layer: NDArray[np.generic], gsd: float, x: FloatMap, y: FloatMap, nearest: bool = False
 ) -> NDArray[np.generic]:
-    """Read `layer` (h, w[, channels]) of `gsd` metres a pixel at local metres; beyond its edge it is mirrored."""
+    """Read `layer` (h, w[, channels]) of `gsd` metres per pixel at local metres; it is mirrored beyond its edge."""
     columns = x * np.float32(1.0 / gsd) - np.float32(0.5)
     rows = y * np.float32(-1.0 / gsd) - np.float32(0.5)
     method = cv2.INTER_NEAREST if nearest else cv2.INTER_LINEAR
@@ -160,8 +160,8 @@ def sample(
 def sample_points(
     layer: NDArray[np.generic], gsd: float, x: FloatMap, y: FloatMap, nearest: bool = False
 ) -> NDArray[np.generic]:
-    """Like `sample`, for (n,) lists of points; gives (n[, channels])."""
-    # remap takes pictures of at most 32767 columns, so a long list is folded into rows.
+    """Like `sample`, for (n,) lists of points; returns (n[, channels])."""
+    # remap accepts at most 32767 columns, so a long list is folded into rows.
     width = 4096
     padded = -(-len(x) // width) * width
     folded = [np.resize(part, (padded // width, width)).astype(np.float32) for part in (x, y)]

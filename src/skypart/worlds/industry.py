@@ -4,16 +4,18 @@ import math
 
 import numpy as np
 
-from skypart.worlds.built import FLAT_ROOFS, HALL_ROOFS, WALLS, pick
+from skypart.worlds.built_land import FLAT_ROOFS, HALL_ROOFS, WALLS, pick_colour
 from skypart.worlds.plan import Building, Plan
 from skypart.worlds.polygons import Polygon, area, inner_rectangle, inset, main_axis, rectangle, split
+
+CONTAINER_COLOURS = ((168, 74, 58), (62, 96, 140), (70, 120, 88), (190, 186, 178), (196, 140, 52))
 
 
 def halls(plan: Plan, block: Polygon, rng: np.random.Generator) -> None:
     """Industry: large halls, yards, containers, tanks and lorry parks."""
-    plan.patch(block, "asphalt", rng, 8)
+    plan.add_patch(block, "asphalt", rng, 8)
     for lot in split(inset(block, 3), rng, rng.uniform(4000, 13000), gap=4.0, skew=0.03):
-        plan.patch(lot, str(rng.choice(["asphalt", "concrete", "gravel", "concrete"])), rng, 9)
+        plan.add_patch(lot, str(rng.choice(["asphalt", "concrete", "gravel", "concrete"])), rng, 9)
         room = inner_rectangle(inset(lot, 6))
         if room is None or room[2] < 12:
             continue
@@ -22,7 +24,7 @@ def halls(plan: Plan, block: Polygon, rng: np.random.Generator) -> None:
         share = rng.uniform(0.45, 0.8)
         move = (1 - share) * length * rng.choice([-0.5, 0.5])
         place = (centre[0] + move * math.cos(angle), centre[1] + move * math.sin(angle))
-        plan.building(
+        plan.add_building(
             Building(
                 place,
                 length * share,
@@ -30,8 +32,8 @@ def halls(plan: Plan, block: Polygon, rng: np.random.Generator) -> None:
                 angle,
                 rng.uniform(6, 14),
                 roof,
-                pick(HALL_ROOFS, rng),
-                pick(HALL_ROOFS, rng),
+                pick_colour(HALL_ROOFS, rng),
+                pick_colour(HALL_ROOFS, rng),
                 0.12,
                 windows=False,
                 detail=int(rng.integers(1, 1 << 30)),
@@ -46,7 +48,7 @@ def halls(plan: Plan, block: Polygon, rng: np.random.Generator) -> None:
             width * 0.9,
             angle,
         )
-        rng.choice(np.array([_yard, _tanks, stalls], dtype=object))(plan, free, rng)
+        rng.choice(np.array([_yard, _tanks, parking_rows], dtype=object))(plan, free, rng)
 
 
 def _yard(plan: Plan, room: Polygon, rng: np.random.Generator) -> None:
@@ -56,27 +58,29 @@ def _yard(plan: Plan, room: Polygon, rng: np.random.Generator) -> None:
     for row in np.arange(-width / 2 + 3, width / 2 - 2, rng.uniform(3.2, 7)):
         for place in np.arange(-length / 2 + 4, length / 2 - 3, 7.0):
             if rng.random() < 0.5:
-                colour = pick(((168, 74, 58), (62, 96, 140), (70, 120, 88), (190, 186, 178), (196, 140, 52)), rng, 10)
+                colour = pick_colour(
+                    ((168, 74, 58), (62, 96, 140), (70, 120, 88), (190, 186, 178), (196, 140, 52)), rng, 10
+                )
                 x = centre[0] + place * math.cos(angle) - row * math.sin(angle)
                 y = centre[1] + place * math.sin(angle) + row * math.cos(angle)
                 height = 2.6 * int(rng.integers(1, 4))
-                plan.building(Building((x, y), 6.1, 2.5, angle, height, "plain", colour, colour, windows=False))
+                plan.add_building(Building((x, y), 6.1, 2.5, angle, height, "plain", colour, colour, windows=False))
 
 
 def _tanks(plan: Plan, room: Polygon, rng: np.random.Generator) -> None:
     """Round tanks."""
     angle, length, width = main_axis(room)
     centre, size = room.mean(axis=0), rng.uniform(8, 18)
-    colour = pick(((222, 222, 218), (186, 190, 192), (168, 150, 120)), rng)
+    colour = pick_colour(((222, 222, 218), (186, 190, 192), (168, 150, 120)), rng)
     for row in np.arange(-width / 2 + size / 2, width / 2 - size / 2, size * 1.3):
         for place in np.arange(-length / 2 + size / 2, length / 2 - size / 2, size * 1.3):
             x = centre[0] + place * math.cos(angle) - row * math.sin(angle)
             y = centre[1] + place * math.sin(angle) + row * math.cos(angle)
-            plan.building(Building((x, y), size, size, angle, size * 0.7, "tank", colour, colour, windows=False))
+            plan.add_building(Building((x, y), size, size, angle, size * 0.7, "tank", colour, colour, windows=False))
 
 
-def stalls(plan: Plan, room: Polygon, rng: np.random.Generator) -> None:
-    """A car park in the rectangle around `room`'s middle: rows of bays, markings, cars, a few trees."""
+def parking_rows(plan: Plan, room: Polygon, rng: np.random.Generator) -> None:
+    """A car park in the rectangle around the middle of `room`: rows of bays, markings, cars, a few trees."""
     inner = inner_rectangle(room)
     if inner is None:
         return
@@ -92,24 +96,24 @@ def stalls(plan: Plan, room: Polygon, rng: np.random.Generator) -> None:
             if row + offset > width / 2 - 2.5:
                 continue
             for place in np.arange(-length / 2 + 2, length / 2 - 1, 2.6):
-                plan.bay(at(place + 1.3, row + offset), angle + math.pi / 2, busy)
-                plan.line(
+                plan.add_bay(at(place + 1.3, row + offset), angle + math.pi / 2, busy)
+                plan.add_line(
                     np.array([at(place, row + offset - 2.5), at(place, row + offset + 2.5)]), 0.18, (206, 206, 200)
                 )
         if rng.random() < 0.6:
             for place in np.arange(-length / 2 + 5, length / 2 - 4, rng.uniform(12, 22)):
-                plan.tree(np.asarray(at(place, row + 2.6)), rng, 0.7)
+                plan.add_tree(np.asarray(at(place, row + 2.6)), rng, 0.7)
 
 
 def car_park(plan: Plan, block: Polygon, rng: np.random.Generator) -> None:
     """A block of parking, sometimes with a supermarket."""
-    plan.patch(block, "sidewalk", rng)
-    plan.patch(inset(block, 2), "asphalt", rng, 8)
+    plan.add_patch(block, "sidewalk", rng)
+    plan.add_patch(inset(block, 2), "asphalt", rng, 8)
     parts = split(inset(block, 4), rng, area(block) * 0.45, gap=3)
     for index, part in enumerate(parts):
         room = inner_rectangle(part)
         if index == 0 and room is not None and rng.random() < 0.7:
-            plan.building(
+            plan.add_building(
                 Building(
                     room[0],
                     room[1] * 0.85,
@@ -117,11 +121,11 @@ def car_park(plan: Plan, block: Polygon, rng: np.random.Generator) -> None:
                     room[3],
                     rng.uniform(5, 9),
                     "hall",
-                    pick(FLAT_ROOFS, rng),
-                    pick(WALLS, rng),
+                    pick_colour(FLAT_ROOFS, rng),
+                    pick_colour(WALLS, rng),
                     windows=False,
                     detail=int(rng.integers(1, 1 << 30)),
                 )
             )
         else:
-            stalls(plan, part, rng)
+            parking_rows(plan, part, rng)

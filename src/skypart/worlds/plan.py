@@ -1,4 +1,4 @@
-"""The plan of a procedural region: what stands where, before it is painted at a date."""
+"""The plan of a procedural region: all objects and their positions, before it is painted for a date."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -14,7 +14,7 @@ Colour = tuple[float, float, float]
 
 @dataclass(frozen=True)
 class Patch:
-    """A surface: polygon, material, shift of its colour, stripes (angle, period in metres, strength) or none."""
+    """A surface: polygon, material, colour shift, and stripes (angle, period in metres, strength) or None."""
 
     polygon: Polygon
     material: str
@@ -35,7 +35,7 @@ class Line:
 
 @dataclass(frozen=True)
 class Building:
-    """A box with a roof; length runs along angle (radians, x east to y south); height is that of the eaves."""
+    """A box with a roof. length is along angle (radians, x east to y south); height is that of the eaves."""
 
     centre: tuple[float, float]
     length: float
@@ -63,7 +63,7 @@ class Tree:
 
 @dataclass(frozen=True)
 class Bay:
-    """A place for a car and the chance that one stands there."""
+    """A parking space and the probability that there is a car."""
 
     centre: tuple[float, float]
     angle: float
@@ -99,7 +99,7 @@ class Warp:
 
 @dataclass
 class Plan:
-    """Everything of a region in metres, straight until `bend` is called once at the end."""
+    """All objects of a region in metres; straight until `bend` is called, once, at the end."""
 
     warp: Warp
     patches: list[Patch] = field(default_factory=list)
@@ -108,7 +108,7 @@ class Plan:
     trees: list[Tree] = field(default_factory=list)
     bays: list[Bay] = field(default_factory=list)
 
-    def patch(
+    def add_patch(
         self,
         polygon: Polygon,
         material: str,
@@ -117,22 +117,22 @@ class Plan:
         stripes: tuple[float, float, float] | None = None,
         crop: bool = False,
     ) -> None:
-        """Add a surface whose colour differs a little from its material's."""
+        """Add a surface whose colour varies slightly from its material's."""
         if len(polygon) < 3:
             return
         grey, hue = rng.normal(0, spread), rng.normal(0, spread / 3, 3)
         tone = (float(grey + hue[0]), float(grey + hue[1]), float(grey + hue[2]))
         self.patches.append(Patch(polygon, material, tone, stripes, crop))
 
-    def line(self, points: NDArray[np.float64], width: float, colour: Colour, closed: bool = False) -> None:
+    def add_line(self, points: NDArray[np.float64], width: float, colour: Colour, closed: bool = False) -> None:
         """Add a painted line."""
         self.lines.append(Line(np.asarray(points, dtype=float), width, colour, closed))
 
-    def building(self, building: Building) -> None:
+    def add_building(self, building: Building) -> None:
         """Add a building."""
         self.buildings.append(building)
 
-    def tree(self, point: NDArray[np.float64], rng: np.random.Generator, size: float = 1.0) -> None:
+    def add_tree(self, point: NDArray[np.float64], rng: np.random.Generator, size: float = 1.0) -> None:
         """Add a tree of random size and green."""
         radius = float(np.clip(rng.lognormal(0.9, 0.35), 1.2, 6.0)) * size
         shade = rng.normal(0, 9)
@@ -140,27 +140,23 @@ class Plan:
         height = radius * rng.uniform(1.7, 2.9) + 1.5
         self.trees.append(Tree((float(point[0]), float(point[1])), radius, float(height), colour))
 
-    def bay(self, centre: tuple[float, float], angle: float, chance: float) -> None:
-        """Add a place for a car."""
+    def add_bay(self, centre: tuple[float, float], angle: float, chance: float) -> None:
+        """Add a parking space."""
         self.bays.append(Bay(centre, angle, chance))
 
     def bend(self) -> None:
-        """Move and turn everything by the warp."""
-        self.patches = [
-            replace(patch, polygon=bent)
-            for patch, bent in zip(self.patches, self._outlines([(p.polygon, True) for p in self.patches]), strict=True)
-        ]
-        self.lines = [
-            replace(line, points=bent)
-            for line, bent in zip(self.lines, self._outlines([(o.points, o.closed) for o in self.lines]), strict=True)
-        ]
+        """Apply the warp to all objects."""
+        polygons = self._bend_outlines([(patch.polygon, True) for patch in self.patches])
+        lines = self._bend_outlines([(line.points, line.closed) for line in self.lines])
+        self.patches = [replace(patch, polygon=bent) for patch, bent in zip(self.patches, polygons, strict=True)]
+        self.lines = [replace(line, points=bent) for line, bent in zip(self.lines, lines, strict=True)]
         self.buildings = [
             replace(each, centre=centre, angle=angle)
-            for each, (centre, angle) in zip(self.buildings, self._placed(self.buildings), strict=True)
+            for each, (centre, angle) in zip(self.buildings, self._bend_poses(self.buildings), strict=True)
         ]
         self.bays = [
             replace(each, centre=centre, angle=angle)
-            for each, (centre, angle) in zip(self.bays, self._placed(self.bays), strict=True)
+            for each, (centre, angle) in zip(self.bays, self._bend_poses(self.bays), strict=True)
         ]
         if self.trees:
             moved = self.warp.points(np.array([tree.centre for tree in self.trees]))
@@ -168,24 +164,24 @@ class Plan:
                 replace(tree, centre=(float(x), float(y))) for tree, (x, y) in zip(self.trees, moved, strict=True)
             ]
 
-    def _outlines(self, outlines: list[tuple[NDArray[np.float64], bool]]) -> list[NDArray[np.float64]]:
+    def _bend_outlines(self, outlines: list[tuple[NDArray[np.float64], bool]]) -> list[NDArray[np.float64]]:
         """Bend many outlines at once."""
-        dense = [_dense(points, closed) for points, closed in outlines]
+        dense = [_densify(points, closed) for points, closed in outlines]
         if not dense:
             return []
         moved = self.warp.points(np.concatenate(dense))
         return np.split(moved, np.cumsum([len(part) for part in dense])[:-1])
 
-    def _placed(self, things: Sequence[Building | Bay]) -> list[tuple[tuple[float, float], float]]:
-        """Bent centres and directions of many things at once."""
-        if not things:
+    def _bend_poses(self, objects: Sequence[Building | Bay]) -> list[tuple[tuple[float, float], float]]:
+        """Bent centres and directions of many objects at once."""
+        if not objects:
             return []
-        centres, angles = np.array([each.centre for each in things]), np.array([each.angle for each in things])
+        centres, angles = np.array([each.centre for each in objects]), np.array([each.angle for each in objects])
         moved, turned = self.warp.points(centres), self.warp.directions(centres, angles)
         return [((float(x), float(y)), float(angle)) for (x, y), angle in zip(moved, turned, strict=True)]
 
 
-def _dense(points: NDArray[np.float64], closed: bool, step: float = 8.0) -> NDArray[np.float64]:
+def _densify(points: NDArray[np.float64], closed: bool, step: float = 8.0) -> NDArray[np.float64]:
     """Points at most `step` metres apart along the outline, so that it can bend."""
     ends = np.roll(points, -1, axis=0) if closed else points[1:]
     pieces = []

@@ -57,7 +57,7 @@ def inset(polygon: Polygon, distance: float) -> Polygon:
 
 
 def main_axis(polygon: Polygon) -> tuple[float, float, float]:
-    """Angle (radians) of the longer side of the smallest rectangle around, and that side's and the other's length."""
+    """Angle (radians), length and width of the smallest enclosing rectangle."""
     (_, (width, height), angle) = cv2.minAreaRect(polygon.astype(np.float32))
     turned = math.radians(angle)
     return (turned, width, height) if width >= height else (turned + math.pi / 2, height, width)
@@ -85,7 +85,7 @@ def split(
 
 
 def inner_rectangle(polygon: Polygon) -> tuple[tuple[float, float], float, float, float] | None:
-    """Centre, length, width and angle of a large rectangle inside, along the polygon's main axis."""
+    """Centre, length, width and angle of a large rectangle inside the polygon, along its main axis."""
     if len(polygon) < 3 or area(polygon) < 4:
         return None
     angle, length, width = main_axis(polygon)
@@ -118,8 +118,8 @@ def scatter(polygon: Polygon, count: int, rng: np.random.Generator) -> NDArray[n
     return points[inside]
 
 
-def rounded(points: NDArray[np.float64], times: int = 3) -> NDArray[np.float64]:
-    """An open line with its corners cut `times` times, so that it winds; the ends stay."""
+def round_corners(points: NDArray[np.float64], times: int = 3) -> NDArray[np.float64]:
+    """Smooth an open line by cutting its corners `times` times; the ends stay fixed."""
     for _ in range(times):
         early, late = 0.75 * points[:-1] + 0.25 * points[1:], 0.25 * points[:-1] + 0.75 * points[1:]
         middle = np.stack([early, late], axis=1).reshape(-1, 2)

@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from skypart.errors import SkyPartError
-from skypart.worlds.built import pick
+from skypart.worlds.built_land import pick_colour
 from skypart.worlds.ground import ByteMap, FloatMap, Ground, World
 from skypart.worlds.noise import fractal
 from skypart.worlds.paint import Canvas, paint_cars, paint_lines, paint_patches, paint_trees, textures, tree_stamps
@@ -15,7 +15,7 @@ from skypart.worlds.plan import Building, Plan, Warp
 from skypart.worlds.roofs import paint_building
 from skypart.worlds.streets import Road, cut_blocks
 from skypart.worlds.styles import STYLES, Style
-from skypart.worlds.water import dry_test, flood, water_masks
+from skypart.worlds.water import make_dry_test, paint_water, water_masks
 
 EPSG = 32632
 ORIGIN = (470_000.0, 5_330_000.0)
@@ -23,9 +23,9 @@ ORIGIN = (470_000.0, 5_330_000.0)
 
 @dataclass(frozen=True)
 class Region:
-    """One procedural map: its number and style decide everything, with the seed.
+    """One procedural map; seed, number and style determine everything.
 
-    extent: edge in metres. gsd: metres a pixel. changes: share by which dates differ (1 = usual). dates: 2 or 3.
+    extent: edge in metres. gsd: metres per pixel. changes: how much the dates differ (1 = normal). dates: 2 or 3.
     """
 
     seed: int
@@ -37,7 +37,7 @@ class Region:
     dates: int = 2
 
     def __post_init__(self) -> None:
-        """Refuse an unknown style."""
+        """Raise for an unknown style."""
         if self.style not in STYLES:
             raise SkyPartError(f"unknown style {self.style!r}; choose from {', '.join(STYLES)}")
 
@@ -63,12 +63,12 @@ def make_region(region: Region) -> World:
     cells = round(region.extent / region.gsd)
     shape = (cells, cells)
     terrain = fractal(shape, 260 / region.gsd, rng, 2) * np.float32(style.relief / 2)
-    plan, roads = _layout(region, style, rng)
+    plan, roads = _make_plan(region, style, rng)
     water, sand = water_masks(shape, region.gsd, style.coast, style.water, rng)
     terrain -= cv2.GaussianBlur(water.astype(np.float32), (0, 0), 4 / region.gsd / 2) * np.float32(2.5)
     texture = textures(shape, region.gsd, rng)
     stamps = tree_stamps(rng)
-    dry = dry_test(water, region.gsd)
+    dry = make_dry_test(water, region.gsd)
     plan.buildings = [each for each in plan.buildings if dry(each.centre)]
     plan.trees = [each for each in plan.trees if dry(each.centre)]
     plan.bays = [each for each in plan.bays if dry(each.centre)]
@@ -85,8 +85,8 @@ def make_region(region: Region) -> World:
     return World(region.name, dates, origin, EPSG, 1.0, valid)
 
 
-def _layout(region: Region, style: Style, rng: np.random.Generator) -> tuple[Plan, list[Road]]:
-    """Cut the region into blocks and give each a land use; also the main roads."""
+def _make_plan(region: Region, style: Style, rng: np.random.Generator) -> tuple[Plan, list[Road]]:
+    """Divide the region into blocks with a land use each; returns the plan and the main roads."""
     grid = 40.0
     count = int(region.extent / grid) + 3
     bend = [fractal((count, count), 5, rng, 2) * np.float32(style.bend * 0.6) for _ in range(2)]
@@ -109,7 +109,7 @@ def _paint(
     stamps: list[tuple[FloatMap, FloatMap]],
     date: int,
 ) -> Ground:
-    """The plan at one date: other crops, other cars, and a few other buildings and trees."""
+    """Paint the plan for one date: crops and cars differ, and a few buildings and trees."""
     rng = np.random.default_rng([region.seed, region.number, 2, date])
     style = STYLES[region.style]
     paint_patches(canvas, plan.patches, "grass" if style.roads[1] < 6 else "asphalt", rng)
@@ -117,8 +117,8 @@ def _paint(
         for road, width in roads:
             cv2.polylines(canvas.rgb, [canvas.cells(road)], False, (112, 110, 108), round(width / canvas.gsd), shift=4)
     paint_lines(canvas, plan)
-    flood(canvas, masks, [] if style.coast else roads)
-    for building in _changed(plan.buildings, region.changes, rng):
+    paint_water(canvas, masks, [] if style.coast else roads)
+    for building in _apply_changes(plan.buildings, region.changes, rng):
         paint_building(canvas, building)
     gone = 0.02 * region.changes
     paint_trees(canvas, [tree for tree in plan.trees if rng.random() >= gone], stamps)
@@ -126,8 +126,8 @@ def _paint(
     return canvas.ground()
 
 
-def _changed(buildings: list[Building], changes: float, rng: np.random.Generator) -> list[Building]:
-    """The buildings at a later date: a few gone, a few with a new roof or another storey."""
+def _apply_changes(buildings: list[Building], changes: float, rng: np.random.Generator) -> list[Building]:
+    """The buildings at another date: a few are removed, a few get a new roof or another storey."""
     kept = []
     for building in buildings:
         draw, shift = rng.random(), rng.normal(0, 1.0)
@@ -135,7 +135,7 @@ def _changed(buildings: list[Building], changes: float, rng: np.random.Generator
             if draw < 0.015 * changes:
                 continue
             if draw < 0.05 * changes:
-                building = replace(building, roof_colour=pick((building.roof_colour,), rng, 32))
+                building = replace(building, roof_colour=pick_colour((building.roof_colour,), rng, 32))
             elif draw < 0.065 * changes:
                 building = replace(building, height=building.height + 3.2 * abs(shift))
         kept.append(building)

@@ -1,4 +1,4 @@
-"""Real rasters as worlds: an orthophoto with a surface model, a GeoTIFF, or indexed pictures of several dates."""
+"""Worlds from real rasters: an orthophoto with a surface model, a GeoTIFF, or indexed images of several dates."""
 
 import csv
 import glob
@@ -15,34 +15,34 @@ from numpy.typing import NDArray
 from pyproj import CRS, Transformer
 
 from skypart.errors import SkyPartError
+from skypart.geo.units import US_SURVEY_FOOT
 from skypart.images.decode import IMAGE_SUFFIXES, RgbImage, listed_file, open_image, read_rgb
 from skypart.worlds.geotiff import geotiff_source
 from skypart.worlds.ground import FloatMap, World
 from skypart.worlds.relief import ground_from_raster
 from skypart.worlds.sources import RasterSource
 
-FOOT_US = 1200 / 3937
-LARGE_M = 500.0
-"""Edge from which a map has room for oblique views of its own places."""
+LARGE_MAP_M = 500.0
+"""Metres: maps with at least this edge are large enough for oblique views without surroundings."""
 
 
 def find_sources(
     path: Path, seed: int = 0, *, surround: bool = False, guess_heights: bool = False
 ) -> list[RasterSource]:
-    """All maps in a file or folder: GeoTIFF, picture + *meta.json, or pictures listed in index.csv.
+    """All maps in a file or folder: GeoTIFF, image + *meta.json, or images listed in index.csv.
 
-    surround: small maps of an index.csv get others of their city around them. guess_heights: flat maps get heights.
+    surround: small maps of an index.csv are surrounded by others of their city. guess_heights: of flat maps.
     """
-    found = _found(path, seed)
+    found = _find(path, seed)
     if surround:
-        alike: dict[tuple[str, ...], list[RasterSource]] = defaultdict(list)
+        groups: dict[tuple[str, ...], list[RasterSource]] = defaultdict(list)
         for source in found:
-            alike[_kind(source)].append(source)
-        found = [_surrounded(source, alike[_kind(source)], seed) for source in found]
+            groups[_group_key(source)].append(source)
+        found = [_surround(source, groups[_group_key(source)], seed) for source in found]
     return [replace(source, guess_seed=seed) for source in found] if guess_heights else found
 
 
-def _found(path: Path, seed: int) -> list[RasterSource]:
+def _find(path: Path, seed: int) -> list[RasterSource]:
     if path.is_file() and path.suffix.lower() in (".tif", ".tiff"):
         return [geotiff_source(path)]
     if path.is_file() and path.name.endswith("meta.json"):
@@ -56,7 +56,7 @@ def _found(path: Path, seed: int) -> list[RasterSource]:
         if found:
             return found
     raise SkyPartError(
-        f"{path}: no map found; give a GeoTIFF, a folder of GeoTIFFs, a folder with *_ortho.jpg + *_dsm.png + "
+        f"{path}: no map found; pass a GeoTIFF, a folder of GeoTIFFs, a folder with *_ortho.jpg + *_dsm.png + "
         "*meta.json, a folder with index.csv, or the word procedural"
     )
 
@@ -65,10 +65,10 @@ def _lidar_source(meta_path: Path) -> RasterSource:
     meta = _read_json(meta_path)
     stem = meta_path.name.removesuffix("meta.json").rstrip("_")
     beside = sorted(meta_path.parent.glob(f"{glob.escape(stem) or '*'}_ortho.*"))
-    pictures = [path for path in beside if path.suffix.lower() in IMAGE_SUFFIXES]
+    images = [path for path in beside if path.suffix.lower() in IMAGE_SUFFIXES]
     surfaces = sorted(meta_path.parent.glob(f"{glob.escape(stem) or '*'}_dsm.png"))
-    if len(pictures) != 1 or len(surfaces) != 1:
-        raise SkyPartError(f"{meta_path}: needs one {stem or '*'}_ortho picture and one _dsm.png beside it")
+    if len(images) != 1 or len(surfaces) != 1:
+        raise SkyPartError(f"{meta_path}: needs exactly one {stem or '*'}_ortho image and one _dsm.png beside it")
     try:
         gsd = float(meta["gsd_m"])
         extent = (float(meta["width"]) * gsd, float(meta["height"]) * gsd)
@@ -77,8 +77,8 @@ def _lidar_source(meta_path: Path) -> RasterSource:
         raise SkyPartError(
             f"{meta_path}: {error} is missing or not a number; see docs/worlds.md for the fields"
         ) from error
-    name = pictures[0].stem.removesuffix("_ortho")
-    return RasterSource(name, (pictures[0],), surfaces[0], extent, _load_lidar, (("meta", str(meta_path)),))
+    name = images[0].stem.removesuffix("_ortho")
+    return RasterSource(name, (images[0],), surfaces[0], extent, _load_lidar, (("meta", str(meta_path)),))
 
 
 def _load_lidar(source: RasterSource) -> World:
@@ -88,9 +88,7 @@ def _load_lidar(source: RasterSource) -> World:
     with open_image(source.surface) as surface:
         steps: NDArray[np.float32] = np.asarray(surface).astype(np.float32)
     if steps.shape != rgb.shape[:2]:
-        raise SkyPartError(
-            f"{source.surface}: {steps.shape} cells do not fit the picture's {rgb.shape[:2]}; use one grid"
-        )
+        raise SkyPartError(f"{source.surface}: {steps.shape} cells, but the image has {rgb.shape[:2]}; use one grid")
     heights: FloatMap = (float(meta["zmin_m"]) + (steps - 1) * float(meta["step_m"])).astype(np.float32)
     valid = (steps > 0) & (rgb.max(axis=2) > 8)
     heights[~valid] = 0.0
@@ -100,10 +98,10 @@ def _load_lidar(source: RasterSource) -> World:
 
 
 def _lidar_georeference(meta: dict[str, Any], height_m: float, path: Path) -> tuple[tuple[float, float], int, float]:
-    """Upper left corner, EPSG code and metres a unit of a meta.json."""
+    """Upper left corner, EPSG code and metres per unit of a meta.json."""
     corner_ft = meta.get("origin_lower_left_ft_ky_single_zone")
     if isinstance(corner_ft, list):
-        return (float(corner_ft[0]), float(corner_ft[1]) + height_m / FOOT_US), 3089, FOOT_US
+        return (float(corner_ft[0]), float(corner_ft[1]) + height_m / US_SURVEY_FOOT), 3089, US_SURVEY_FOOT
     corner_m = meta.get("origin_ll_m")
     epsg = meta.get("epsg", 2993 if "Oregon" in str(meta.get("crs")) else None)
     if isinstance(corner_m, list) and isinstance(epsg, int):
@@ -112,19 +110,19 @@ def _lidar_georeference(meta: dict[str, Any], height_m: float, path: Path) -> tu
 
 
 def _indexed_sources(folder: Path, seed: int) -> list[RasterSource]:
-    """Pictures of index.csv; those that share city and place are dates of one map, in an order drawn from `seed`."""
+    """Maps of an index.csv; images with the same city and place are dates of one map, in an order drawn from `seed`."""
     listing = folder / "index.csv"
     try:
-        return _listed(folder, listing, seed)
+        return _read_index(folder, listing, seed)
     except (KeyError, TypeError, ValueError, csv.Error) as error:
         raise SkyPartError(
-            f"{listing}: {error} is missing or cannot be read; it needs the columns file, gsd_m, width, height and "
+            f"{listing}: {error} is missing or invalid; it needs the columns file, gsd_m, width, height and "
             "epsg, x_ul, y_ul or lon_nw, lat_nw (docs/worlds.md), in UTF-8"
         ) from error
 
 
-def _listed(folder: Path, listing: Path, seed: int) -> list[RasterSource]:
-    """The sources of an index.csv; a bad one raises whatever it trips over."""
+def _read_index(folder: Path, listing: Path, seed: int) -> list[RasterSource]:
+    """`_indexed_sources`, without translating errors."""
     groups: dict[str, list[dict[str, str]]] = defaultdict(list)
     with listing.open(newline="", encoding="utf-8-sig") as lines:
         for line in csv.DictReader(lines):
@@ -143,16 +141,16 @@ def _listed(folder: Path, listing: Path, seed: int) -> list[RasterSource]:
     return sources
 
 
-def _kind(source: RasterSource) -> tuple[str, ...]:
-    """What maps that may surround each other share: city, resolution and size; nothing for maps of no city."""
+def _group_key(source: RasterSource) -> tuple[str, ...]:
+    """City, resolution and size: maps with the same key may surround each other; empty without a city."""
     facts = dict(source.meta)
     return tuple(facts[key] for key in ("city", "gsd_m", "width", "height")) if "city" in facts else ()
 
 
-def _surrounded(source: RasterSource, alike: list[RasterSource], seed: int) -> RasterSource:
-    """The map with eight of those `alike` around it, drawn from `seed`; by itself where there are none, or if large."""
-    others = [other for other in alike if other is not source]
-    if not others or not _kind(source) or min(source.extent_m) >= LARGE_M:
+def _surround(source: RasterSource, candidates: list[RasterSource], seed: int) -> RasterSource:
+    """The map surrounded by eight of `candidates`, drawn from `seed`; unchanged if it is large or there are none."""
+    others = [other for other in candidates if other is not source]
+    if not others or not _group_key(source) or min(source.extent_m) >= LARGE_MAP_M:
         return source
     rng = np.random.default_rng([seed, 13, zlib.crc32(source.name.encode())])
     chosen = [others[i] for i in rng.choice(len(others), 8, replace=len(others) < 8)]
@@ -160,9 +158,9 @@ def _surrounded(source: RasterSource, alike: list[RasterSource], seed: int) -> R
     return replace(source, extent_m=(3 * source.extent_m[0], 3 * source.extent_m[1]), around=around)
 
 
-def _patchwork(pictures: list[RgbImage]) -> RgbImage:
-    """(3 h, 3 w, 3) from nine of (h, w, 3): the middle, then those around it in rows from the upper left."""
-    cells = [*pictures[1:5], pictures[0], *pictures[5:]]
+def _join_tiles(images: list[RgbImage]) -> RgbImage:
+    """(3 h, 3 w, 3) from nine (h, w, 3) images: the middle, then those around it in rows from the upper left."""
+    cells = [*images[1:5], images[0], *images[5:]]
     return np.vstack([np.hstack(cells[row : row + 3]) for row in (0, 3, 6)])
 
 
@@ -171,23 +169,23 @@ def _load_indexed(source: RasterSource) -> World:
     gsd = float(meta["gsd_m"])
     files = [file for date in zip(source.files, *source.around, strict=True) for file in date]
     read = [read_rgb(file) for file in files]
-    for file, picture in zip(files, read, strict=True):
-        if picture.shape != read[0].shape:
+    for file, image in zip(files, read, strict=True):
+        if image.shape != read[0].shape:
             raise SkyPartError(
-                f"{file}: {picture.shape[1]} x {picture.shape[0]} pixels, {source.files[0]} has "
-                f"{read[0].shape[1]} x {read[0].shape[0]}; cut all dates of a place alike, as index.csv says"
+                f"{file}: {image.shape[1]} x {image.shape[0]} pixels, {source.files[0]} has "
+                f"{read[0].shape[1]} x {read[0].shape[0]}; crop all dates of a place to the size in index.csv"
             )
     each = 1 + len(source.around)
     dated = [read[start : start + each] for start in range(0, len(read), each)]
-    pictures = [_patchwork(date) if source.around else date[0] for date in dated]
-    holes = np.any([picture.max(axis=2) == 0 for picture in pictures], axis=0)
+    images = [_join_tiles(date) if source.around else date[0] for date in dated]
+    holes = np.any([image.max(axis=2) == 0 for image in images], axis=0)
     valid: NDArray[np.bool_] | None = ~holes if holes.mean() > 0.002 else None
     if "epsg" in meta:
         epsg, origin = int(float(meta["epsg"])), (float(meta["x_ul"]), float(meta["y_ul"]))
     else:
         epsg, origin = _utm_corner(float(meta["lon_nw"]), float(meta["lat_nw"]))
     origin = (origin[0] - source.margin_m[0], origin[1] + source.margin_m[1])
-    dates = [ground_from_raster(picture, None, valid, gsd) for picture in pictures]
+    dates = [ground_from_raster(image, None, valid, gsd) for image in images]
     return World(source.name, dates, origin, epsg, 1.0, valid, source.margin_m)
 
 
@@ -202,7 +200,7 @@ def _read_json(path: Path) -> dict[str, Any]:
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
-        raise SkyPartError(f"{path}: cannot be read as JSON ({error}); repair it") from error
+        raise SkyPartError(f"{path}: is not valid JSON ({error}); fix it") from error
     if not isinstance(content, dict):
-        raise SkyPartError(f"{path}: must hold one JSON object; see docs/worlds.md for the fields")
+        raise SkyPartError(f"{path}: must contain one JSON object; see docs/worlds.md for the fields")
     return content

@@ -1,4 +1,4 @@
-"""What orthophoto and surface model do not say: filled holes, bare earth, vegetation, facades, wall directions."""
+"""Derive what an orthophoto and a surface model do not contain: bare earth, vegetation, facades, wall directions."""
 
 import cv2
 import numpy as np
@@ -9,9 +9,9 @@ from skypart.images.decode import RgbImage
 from skypart.worlds.ground import NO_ANGLE, ByteMap, FloatMap, Ground
 
 SMOOTH_M = 0.35
-"""Median deviation from the local mean up to which a high thing is a roof, not a crown."""
+"""Median deviation from the local mean, in metres, up to which a tall object is a roof, not a tree crown."""
 OBJECT_M = 2.5
-"""Height above the bare earth from which something is an object, not ground."""
+"""Metres above the bare earth from which a cell is an object, not ground."""
 
 
 def ground_from_raster(
@@ -21,8 +21,11 @@ def ground_from_raster(
     gsd: float,
     terrain: FloatMap | None = None,
 ) -> Ground:
-    """A photographed Ground from (h, w, 3) uint8, (h, w) metres or None for flat, a mask of true cells, and the bare
-    earth, (h, w) metres, where it is known."""
+    """Ground from an orthophoto.
+
+    rgb: (h, w, 3) uint8. heights: (h, w) metres, None for flat ground. valid: (h, w), False in holes.
+    terrain: (h, w) bare earth in metres, if it is known.
+    """
     if valid is not None and not valid.all():
         rgb, heights = fill_holes(rgb, heights, valid)
     vegetation = vegetation_of(rgb)
@@ -38,14 +41,14 @@ def ground_from_raster(
 
 
 def fill_holes(rgb: RgbImage, heights: FloatMap | None, valid: NDArray[np.bool_]) -> tuple[RgbImage, FloatMap | None]:
-    """Give invalid cells a smooth mix of the valid colours and heights around them."""
+    """Fill invalid cells smoothly from the valid colours and heights around them."""
     colours = spread(rgb.astype(np.float32), valid)
     filled = np.clip(colours, 0, 255).astype(np.uint8)
     return filled, None if heights is None else spread(heights.astype(np.float32), valid)
 
 
 def spread(layer: FloatMap, valid: NDArray[np.bool_]) -> FloatMap:
-    """`layer` (h, w[, c]) with its invalid cells filled from ever coarser means of the valid ones."""
+    """`layer` (h, w[, c]) with its invalid cells filled from means of the valid ones at increasingly coarse scales."""
     weight = valid.astype(np.float32)
     if valid.all() or not valid.any():
         return layer
@@ -82,7 +85,7 @@ def bare_earth(heights: FloatMap, gsd: float, widest_m: float = 60.0) -> FloatMa
 
 
 def buildings_of(heights: FloatMap, above: FloatMap, vegetation: ByteMap, gsd: float) -> NDArray[np.int32]:
-    """(h, w) number of the building at each cell, 0 = none: high, not green, and smooth as crowns are not."""
+    """(h, w) number of the building at each cell, 0 = none. Buildings are tall, not green, and smoother than crowns."""
     solid = ((above > OBJECT_M) & (vegetation < 90)).astype(np.uint8)
     solid = cv2.morphologyEx(solid, cv2.MORPH_OPEN, np.ones((3, 3), np.uint8))
     rough = np.abs(heights - cv2.blur(heights, (5, 5)))
@@ -98,7 +101,7 @@ def buildings_of(heights: FloatMap, above: FloatMap, vegetation: ByteMap, gsd: f
 
 
 def facades_of(rgb: RgbImage, buildings: NDArray[np.int32]) -> RgbImage:
-    """Wall colours guessed from the top: of buildings greyer and a little darker, of all else (crowns) darker."""
+    """Wall colours guessed from above: greyer and slightly darker for buildings, darker for everything else."""
     smooth = cv2.GaussianBlur(rgb, (0, 0), 2).astype(np.float32)
     near = cv2.dilate((buildings > 0).astype(np.uint8), np.ones((5, 5), np.uint8))
     wall = np.where(near[:, :, None] > 0, 0.85 * (0.5 * smooth + 66.0), 0.62 * rgb.astype(np.float32))
@@ -106,7 +109,7 @@ def facades_of(rgb: RgbImage, buildings: NDArray[np.int32]) -> RgbImage:
 
 
 def wall_angles(buildings: NDArray[np.int32]) -> ByteMap:
-    """Direction of each building's sides in degrees, grown over its edge; NO_ANGLE elsewhere."""
+    """Direction of each building's sides in degrees, extended beyond its edge; NO_ANGLE elsewhere."""
     angle = np.full(buildings.shape, NO_ANGLE, dtype=np.uint8)
     for label, window in enumerate(find_objects(buildings), start=1):
         if window is None:
@@ -114,6 +117,6 @@ def wall_angles(buildings: NDArray[np.int32]) -> ByteMap:
         mask = buildings[window] == label
         turned = cv2.minAreaRect(cv2.findNonZero(mask.astype(np.uint8)))[2]
         angle[window][mask] = round(-turned) % 180
-    # 255 is "none", so an erosion (minimum) grows the known directions outwards.
+    # 255 means unknown, so an erosion (minimum) extends the known directions outwards.
     grown: ByteMap = cv2.erode(angle, np.ones((5, 5), np.uint8))
     return np.where(angle == NO_ANGLE, grown, angle)

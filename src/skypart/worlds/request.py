@@ -1,23 +1,24 @@
-"""What a data set is made from: the options of `skypart world make` in one record."""
+"""The options of `skypart world make`."""
 
 import math
 import os
 from dataclasses import asdict, dataclass, field
 
+from skypart.datasets.registry import find_rendering
 from skypart.errors import SkyPartError
-from skypart.worlds.look import Strengths
+from skypart.worlds.appearance import Strengths
 from skypart.worlds.styles import STYLES
 
 
 @dataclass(frozen=True)
 class Request:
-    """What `skypart world make` was asked for.
+    """The validated options of `skypart world make`.
 
-    sources: the word procedural, or paths of rasters. views: drone pictures of a location (and altitude), 0 = as in
-    the benchmark. styles: of procedural regions. extent, gsd: of procedural regions, metres. spacing: metres between
-    locations, 0 = the layout's own. regions: number of procedural maps, 0 = as many as needed. skip, only: beginnings
-    of names of real maps to leave out, or to take alone. surround: small maps of an index.csv lie among others of their
-    city. guess_heights: flat real maps get heights guessed from their pictures.
+    sources: the word procedural, or paths of rasters. views: drone images per location (and altitude), 0 = as in the
+    benchmark. styles: of procedural regions. extent, gsd: of procedural regions, metres. spacing: metres between
+    locations, 0 = the layout's default. regions: number of procedural maps, 0 = as many as needed. skip, only: name
+    prefixes of real maps to exclude, or to use exclusively. surround: small maps of an index.csv are surrounded by
+    others of their city. guess_heights: guess heights of flat real maps from their images.
     """
 
     sources: tuple[str, ...] = ("procedural",)
@@ -39,17 +40,17 @@ class Request:
     strengths: Strengths = field(default_factory=Strengths)
 
     def __post_init__(self) -> None:
-        """Refuse what cannot be made."""
+        """Raise for invalid options."""
         if self.locations < 2:
             raise SkyPartError("--locations must be at least 2")
         if not 32 <= self.image_size <= 4096:
-            raise SkyPartError("--image-size must lie between 32 and 4096")
+            raise SkyPartError("--image-size must be between 32 and 4096")
         if "procedural" in self.sources and len(self.sources) > 1:
             raise SkyPartError("--from procedural cannot be mixed with rasters; make two data sets")
         if "procedural" in self.sources and (self.skip or self.only):
-            raise SkyPartError("--skip and --only choose among real maps; give --from with their folder")
+            raise SkyPartError("--skip and --only select real maps; pass their folder with --from")
         if "procedural" in self.sources and (self.surround or self.guess_heights):
-            raise SkyPartError("--surround and --guess-heights are for real maps; give --from with their folder")
+            raise SkyPartError("--surround and --guess-heights are for real maps; pass their folder with --from")
         unknown = [style for style in self.styles if style not in STYLES]
         if unknown:
             raise SkyPartError(f"unknown style {unknown[0]!r}; choose from {', '.join(STYLES)}")
@@ -60,14 +61,14 @@ class Request:
             *(("strength", each) for each in asdict(self.strengths).values()),
         ):
             if not 0 <= value < math.inf:
-                raise SkyPartError(f"--{name} {value} must be a number that is not negative")
+                raise SkyPartError(f"--{name} {value} must be a finite number that is not negative")
 
 
 PRESETS: dict[str, dict[str, float]] = {
     "": {},
     "tiny": {"locations": 8, "image_size": 128, "views": 2, "extent": 420.0, "gsd": 0.8, "regions": 2, "spacing": 60.0},
 }
-"""`tiny` is for tests: a few seconds."""
+"""`tiny` is for tests: it takes a few seconds."""
 
 
 def build_request(
@@ -79,13 +80,17 @@ def build_request(
     only: str = "",
     **options: object,
 ) -> Request:
-    """A Request from the command line's options; those that are None take the preset's or the default value."""
+    """A Request from command-line options; options that are None get the preset's or the default value."""
     if preset not in PRESETS:
         raise SkyPartError(f"unknown preset {preset!r}; the only one is tiny")
     if styles and sources and "procedural" not in sources:
-        raise SkyPartError("--styles are of procedural worlds; leave it out with --from a raster")
-    if options.get("views") is not None and options.get("like") == "denseuav":
-        raise SkyPartError("--drone-per-altitude: DenseUAV has one picture a height; leave it out")
+        raise SkyPartError("--styles is for procedural worlds; leave it out with --from a raster")
+    rendering = find_rendering(str(options.get("like") or Request.like))
+    if options.get("views") is not None and rendering.fixed_views:
+        raise SkyPartError(
+            f"--drone-per-altitude: --like {rendering.name} always has {rendering.views} drone image per altitude; "
+            "leave it out"
+        )
     chosen: dict[str, object] = dict(PRESETS[preset])
     chosen |= {name: value for name, value in options.items() if value is not None}
     for name, value in (("styles", styles), ("skip", skip), ("only", only)):

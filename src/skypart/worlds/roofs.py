@@ -1,4 +1,4 @@
-"""Buildings on the canvas: the shapes, colours and furniture of roofs, and what their walls look like."""
+"""Paint buildings: shapes, colours and details of roofs, and walls."""
 
 import math
 
@@ -10,11 +10,11 @@ from skypart.worlds.paint import Canvas
 from skypart.worlds.plan import Building
 
 GROW_M = 0.7
-"""Walls are painted a little beyond the footprint, so that a ray that meets the edge finds them."""
+"""Walls are painted slightly beyond the footprint, so that rays that hit the edge find them."""
 
 
 def paint_building(canvas: Canvas, building: Building) -> None:
-    """Draw one building over what is there, where it is higher."""
+    """Paint one building wherever it is higher than what is already there."""
     reach = math.hypot(building.length, building.width) / 2 + 1.5
     area = canvas.window(building.centre, reach)
     if area is None:
@@ -38,7 +38,7 @@ def paint_building(canvas: Canvas, building: Building) -> None:
     canvas.facades[area][grown] = np.clip(np.asarray(building.wall_colour), 20, 245).astype(np.uint8)
     canvas.wall_angle[area][grown] = round(-math.degrees(building.angle)) % 180 if building.windows else NO_ANGLE
     if building.detail and building.roof in ("flat", "hall"):
-        _furnish(canvas, building, area, along, across, edge, inside)
+        _add_roof_details(canvas, building, area, along, across, edge, inside)
 
 
 def _base(canvas: Canvas, building: Building) -> float:
@@ -51,7 +51,7 @@ def _base(canvas: Canvas, building: Building) -> float:
 def _roof(
     building: Building, along: FloatMap, across: FloatMap, edge: FloatMap, half_l: np.float32, half_w: np.float32
 ) -> tuple[FloatMap, FloatMap]:
-    """Rise above the eaves in metres, (h, w), and shift of the roof's colour, (h, w, 1)."""
+    """(h, w) rise above the eaves in metres, and (h, w, 1) shift of the roof's colour."""
     pitch = np.float32(building.pitch)
     flat = np.zeros_like(along)
     if building.roof == "gable":
@@ -76,7 +76,7 @@ def _roof(
     return flat, flat[:, :, None]
 
 
-def _furnish(
+def _add_roof_details(
     canvas: Canvas,
     building: Building,
     area: tuple[slice, slice],
@@ -111,7 +111,7 @@ def _furnish(
 def _box(
     along: FloatMap, across: FloatMap, building: Building, rng: np.random.Generator, size: tuple[float, float]
 ) -> NDArray[np.bool_]:
-    """A random rectangle in the building's axes, its edges shares of the building's."""
+    """A random rectangle along the building's axes, sized as a fraction of the building."""
     length, width = building.length * rng.uniform(*size), building.width * rng.uniform(*size)
     x, y = building.length * rng.uniform(-0.42, 0.42), building.width * rng.uniform(-0.42, 0.42)
     box: NDArray[np.bool_] = (np.abs(along - x) < length / 2) & (np.abs(across - y) < width / 2)

@@ -1,31 +1,54 @@
-"""Where on a world the locations lie: apart from one another, inside the map, never on holes."""
+"""Choose the locations on a map: at a distance from each other, inside the map, never in holes."""
 
+import math
 import zlib
+from dataclasses import replace
 
 import cv2
 import numpy as np
 from numpy.typing import NDArray
 
+from skypart.datasets.rendering import Framing
 from skypart.worlds.ground import World
 
 MIN_VALID = 0.9
-"""Share of a location's tile that must be true ground."""
+"""Fraction of a location's tile that must be valid ground."""
 RASTER_CONTRAST = 12.0
-"""Below it, tiles of real rasters are closed forest, open water or one bare field, which nobody can tell apart."""
+"""Tiles of real rasters with less contrast are forest, open water or one bare field: not distinguishable."""
+
+
+def fit_framing(
+    framing: Framing, extent: tuple[float, float], highest: float, margin: tuple[float, float] = (0.0, 0.0)
+) -> Framing:
+    """The framing for a map of `extent` metres.
+
+    Small maps get a narrower lens and steeper views, unless they have surroundings, `margin` metres on either side.
+    """
+    room = min(extent)
+    own = min(edge - 2 * rim for edge, rim in zip(extent, margin, strict=True))
+    if own >= 2.5 * framing.tile:
+        return framing
+    tile = min(framing.tile, 0.98 * own)
+    if room >= 2.5 * tile:
+        return replace(framing, tile=tile, surrounded=True)
+    tilt = (max(framing.tilt[0], 58.0), max(framing.tilt[1], 80.0))
+    slant = highest / math.sin(math.radians(tilt[0]))
+    lens = math.degrees(2 * math.atan(0.6 * room / slant))
+    return Framing(tile, tilt, min(framing.fov, lens))
 
 
 def site_seed(seed: int, map_name: str) -> list[int]:
-    """Seed of the sites of a map: of its name, so that it does not depend on which other maps take part."""
+    """Seed of the sites of a map; it depends on the map's name, not on which other maps are used."""
     return [seed, 6, zlib.crc32(map_name.encode())]
 
 
 def find_sites(
-    world: World, spacing: float, tile: float, seed: list[int], together: bool = False, contrast: float = 0.0
+    world: World, spacing: float, tile: float, seed: list[int], adjacent: bool = False, contrast: float = 0.0
 ) -> NDArray[np.float64]:
     """All sites of a jittered grid of `spacing` metres on valid ground, (n, 2) local metres, in random order.
 
-    together: ordered by distance from a random one instead, so that the first n are neighbours.
-    contrast: sites whose tile has less (see `tile_contrast`) are left out, unless the map has one site only.
+    adjacent: ordered by distance from a random one instead, so that the first n are neighbours.
+    contrast: sites whose tile has less (see `tile_contrast`) are excluded, unless the map has only one site.
     """
     rng = np.random.default_rng(seed)
     width, height = world.extent_m
@@ -40,13 +63,13 @@ def find_sites(
     if contrast and len(sites) > 1:
         kept &= tile_contrast(world, sites, tile) >= contrast
     chosen: NDArray[np.float64] = sites[kept][rng.permutation(int(kept.sum()))]
-    if together and len(chosen):
+    if adjacent and len(chosen):
         return chosen[np.argsort(np.hypot(*(chosen - chosen[0]).T), kind="stable")]
     return chosen
 
 
 def _ticks(edge: float, spacing: float, tile: float) -> NDArray[np.float64]:
-    """Grid positions along one edge, at least half a tile from the rim, centred."""
+    """Grid positions along one edge, at least half a tile from the edge, centred."""
     free = max(edge - 1.12 * tile, 0.0)
     count = int(free / spacing) + 1
     ticks: NDArray[np.float64] = edge / 2 + (np.arange(count, dtype=np.float64) - (count - 1) / 2) * spacing
@@ -54,7 +77,7 @@ def _ticks(edge: float, spacing: float, tile: float) -> NDArray[np.float64]:
 
 
 def _valid_share(world: World, site: NDArray[np.float64], tile: float) -> float:
-    """Share of true ground in the tile around a site; 0 when the site itself is a hole."""
+    """Fraction of valid ground in the tile around a site; 0 if the site itself is in a hole."""
     if world.valid is None:
         return 1.0
     row, column, half = int(-site[1] / world.gsd), int(site[0] / world.gsd), int(tile / 2 / world.gsd)
@@ -65,7 +88,7 @@ def _valid_share(world: World, site: NDArray[np.float64], tile: float) -> float:
 
 
 def tile_contrast(world: World, sites: NDArray[np.float64], tile: float, cell: float = 18.0) -> NDArray[np.float64]:
-    """Deviation of colour between cells of `cell` metres in the tile around each of (n, 2) sites, grey levels, (n,)."""
+    """(n,) standard deviation in grey levels between cells of `cell` metres in the tile around each of (n, 2) sites."""
     width, height = (max(round(edge / cell), 1) for edge in world.extent_m)
     coarse = cv2.resize(world.satellite.rgb, (width, height), interpolation=cv2.INTER_AREA).astype(np.float64)
     half = max(int(tile / 2 / cell), 1)

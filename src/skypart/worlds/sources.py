@@ -8,19 +8,18 @@ from pathlib import Path
 import numpy as np
 
 from skypart.worlds.ground import World
-from skypart.worlds.guess import raised
+from skypart.worlds.height_guess import with_guessed_heights
 
 
 @dataclass(frozen=True)
 class RasterSource:
     """One map on disk.
 
-    files: pictures, the satellite's date first. surface: the surface model, if any.
-    extent_m: width and height in metres, known without decoding. meta: facts of its index line or meta file.
-    loader: makes the World; a module-level function, so that workers can be handed the source.
-    around: eight other maps' pictures, in rows from the north-west, that surround it; files and extent_m are then
-    those of the middle and of the whole. guess_seed: heights are guessed from it where there are none
-    (`worlds/guess.py`).
+    files: images, the satellite's date first. surface: the surface model, if any.
+    extent_m: width and height in metres, known without decoding. meta: entries of its index.csv row or meta file.
+    loader: makes the World; a module-level function, so that the source can be pickled.
+    around: images of eight other maps that surround it, in rows from the north-west; `files` is then the middle and
+    extent_m that of all nine. guess_seed: seed for guessing heights of a flat map (see `height_guess`), or None.
     """
 
     name: str
@@ -34,7 +33,7 @@ class RasterSource:
 
     @property
     def margin_m(self) -> tuple[float, float]:
-        """Metres at either side, across and along, that only surround it."""
+        """Metres on either side, in x and y, that only surround it."""
         return (self.extent_m[0] / 3, self.extent_m[1] / 3) if self.around else (0.0, 0.0)
 
     def load(self) -> World:
@@ -42,4 +41,4 @@ class RasterSource:
         world = self.loader(self)
         if self.guess_seed is None:
             return world
-        return raised(world, np.random.default_rng([self.guess_seed, 12, zlib.crc32(self.name.encode())]))
+        return with_guessed_heights(world, np.random.default_rng([self.guess_seed, 12, zlib.crc32(self.name.encode())]))

@@ -35,11 +35,11 @@ def cut_blocks(
         width = widths[0] if level < MAIN_LEVELS else widths[1]
         halves = halve(piece, rng, width, skew)
         if all(len(half) >= 3 for half in halves):
-            start, end = _between(halves, width)
+            start, end = _road_ends(halves, width)
             if level < MAIN_LEVELS:
                 count = max(int(np.hypot(*(end - start)) / 8), 2)
                 roads.append((plan.warp.points(np.linspace(start, end, count)), width))
-            _mark(plan, start, end, width, extent)
+            _add_markings(plan, start, end, width, extent)
             pieces += [(half, level + 1) for half in halves]
     return blocks, roads
 
@@ -49,7 +49,7 @@ def _outside(piece: Polygon, extent: float, slack: float = 60.0) -> bool:
     return bool((high < -slack).any() or (low > extent + slack).any())
 
 
-def _between(halves: tuple[Polygon, Polygon], width: float) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def _road_ends(halves: tuple[Polygon, Polygon], width: float) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Ends of the centre line of the road between two halves."""
     gaps = ((halves[0][:, None] - halves[1][None]) ** 2).sum(axis=2)
     near = np.argsort(gaps, axis=None, kind="stable")
@@ -59,8 +59,10 @@ def _between(halves: tuple[Polygon, Polygon], width: float) -> tuple[NDArray[np.
     return middles[0], middles[int(np.argmax(apart))]
 
 
-def _mark(plan: Plan, start: NDArray[np.float64], end: NDArray[np.float64], width: float, extent: float) -> None:
-    """Dashes on wide roads, cars that drive and cars at the kerb."""
+def _add_markings(
+    plan: Plan, start: NDArray[np.float64], end: NDArray[np.float64], width: float, extent: float
+) -> None:
+    """Add dashes on wide roads, moving cars, and cars at the kerb."""
     length = float(np.hypot(*(end - start)))
     ahead, angle = (end - start) / max(length, 1e-6), math.atan2(*(end - start)[::-1])
     aside = np.array([-ahead[1], ahead[0]])
@@ -73,10 +75,10 @@ def _mark(plan: Plan, start: NDArray[np.float64], end: NDArray[np.float64], widt
 
     if width >= 10:
         for spot in spots(2.0, 9.0, 0.0):
-            plan.line(np.stack([spot, spot + ahead * 4.5]), 0.3, (214, 212, 200))
+            plan.add_line(np.stack([spot, spot + ahead * 4.5]), 0.3, (214, 212, 200))
     for lane in (width / 4, -width / 4) if width >= 7 else (0.0,):
         for spot in spots(6.0, 11.0, lane):
-            plan.bay((float(spot[0]), float(spot[1])), angle, 0.07)
+            plan.add_bay((float(spot[0]), float(spot[1])), angle, 0.07)
     for kerb in (width / 2 - 1.3, 1.3 - width / 2) if width >= 9 else ():
         for spot in spots(3.0, 6.2, kerb):
-            plan.bay((float(spot[0]), float(spot[1])), angle, 0.22)
+            plan.add_bay((float(spot[0]), float(spot[1])), angle, 0.22)

@@ -1,11 +1,11 @@
-"""The kinds of procedural region, and what each is made of."""
+"""The styles of procedural regions, and what they consist of."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 
-from skypart.worlds.built import houses, perimeter, slabs
+from skypart.worlds.built_land import houses, perimeter, slabs
 from skypart.worlds.industry import car_park, halls
 from skypart.worlds.open_land import bare, field, orchard, park, sports, square, wood
 from skypart.worlds.plan import Plan
@@ -16,7 +16,7 @@ LandUse = Callable[[Plan, Polygon, np.random.Generator], None]
 
 @dataclass(frozen=True)
 class Style:
-    """What a kind of region is made of.
+    """What a region of this style consists of.
 
     block: area of a block in square metres. roads: widths in metres of main and side streets. bend: metres by which
     streets wander. relief: metres. uses: land uses with their weights. water: chance of a river; coast: a sea.

@@ -15,7 +15,7 @@ from skypart.worlds.streets import Road
 def water_masks(
     shape: tuple[int, int], gsd: float, coast: bool, river: float, rng: np.random.Generator
 ) -> tuple[ByteMap, ByteMap]:
-    """Masks (1 = yes) of water and of sand beside it: a sea, or with chance `river` a river, or nothing."""
+    """Masks (1 = yes) of water and of sand beside it: a sea, a river with probability `river`, or nothing."""
     water, sand = np.zeros(shape, dtype=np.uint8), np.zeros(shape, dtype=np.uint8)
     extent = shape[0] * gsd
     if coast:
@@ -38,7 +38,7 @@ def water_masks(
     return water, sand
 
 
-def dry_test(water: ByteMap, gsd: float) -> Callable[[tuple[float, float]], bool]:
+def make_dry_test(water: ByteMap, gsd: float) -> Callable[[tuple[float, float]], bool]:
     """A test whether a point (plan metres) is on the map and at least 5 m from water."""
     wide = cv2.dilate(water, np.ones((2 * int(5 / gsd) + 1,) * 2, np.uint8)) if water.any() else water
 
@@ -50,8 +50,8 @@ def dry_test(water: ByteMap, gsd: float) -> Callable[[tuple[float, float]], bool
     return dry
 
 
-def flood(canvas: Canvas, masks: tuple[ByteMap, ByteMap], roads: list[Road]) -> None:
-    """Paint water and its banks, and carry the main roads over it."""
+def paint_water(canvas: Canvas, masks: tuple[ByteMap, ByteMap], roads: list[Road]) -> None:
+    """Paint water, its banks, and bridges for the main roads."""
     water, sand = (mask > 0 for mask in masks)
     if not water.any():
         return

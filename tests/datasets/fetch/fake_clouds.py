@@ -44,8 +44,8 @@ def potree(
         names = ("POSITION_CARTESIAN", "RGBA", "classification", "gps-time", "intensity")
         attributes = [{"name": n, "size": record[i].itemsize} for i, n in enumerate(names)]
     box = dict(zip(("lx", "ly", "lz", "ux", "uy", "uz"), (*low, *(each + edge for each in low)), strict=True))
-    told = {"version": "1.8", "points": len(xyz), "boundingBox": box, "pointAttributes": attributes, "scale": 0.001}
-    return files | {"cloud.js": json.dumps(told).encode(), "data/r/r.hrc": b"\0\0\0\0\0"}
+    header = {"version": "1.8", "points": len(xyz), "boundingBox": box, "pointAttributes": attributes, "scale": 0.001}
+    return files | {"cloud.js": json.dumps(header).encode(), "data/r/r.hrc": b"\0\0\0\0\0"}
 
 
 def ept(xyz: NDArray[np.float64], rgb: NDArray[np.uint8], offset: tuple[float, ...], wide: bool) -> dict[str, bytes]:
@@ -62,6 +62,6 @@ def ept(xyz: NDArray[np.float64], rgb: NDArray[np.uint8], offset: tuple[float, .
     ]
     for axis in range(3):
         schema[axis] |= {"scale": 0.01, "offset": offset[axis]}
-    told = {"dataType": "binary", "points": len(xyz), "schema": schema, "version": "1.0.0"}
+    header = {"dataType": "binary", "points": len(xyz), "schema": schema, "version": "1.0.0"}
     nodes = {f"ept-data/1-0-0-{i}.bin": stored[i::3].tobytes() for i in range(3)}
-    return nodes | {"ept.json": json.dumps(told).encode(), "ept-hierarchy/0-0-0-0.json": b"{}"}
+    return nodes | {"ept.json": json.dumps(header).encode(), "ept-hierarchy/0-0-0-0.json": b"{}"}

@@ -1,4 +1,4 @@
-"""A server on this machine that answers as GitHub does, and misbehaves on demand."""
+"""A local server that behaves like GitHub, with faults on demand."""
 
 import hashlib
 import json
@@ -12,17 +12,17 @@ from pathlib import Path
 from urllib.parse import quote, unquote, urlsplit
 
 from skypart.datasets.fetch.github import Hosts
-from skypart.datasets.fetch.web import Patience
+from skypart.datasets.fetch.web import RetryPolicy
 
-HASTY = Patience(attempts=3, pause_s=0.0, timeout_s=5.0)
+FAST_RETRIES = RetryPolicy(attempts=3, pause_s=0.0, timeout_s=5.0)
 
 
 @dataclass
 class FakeGitHub:
-    """repositories: files by OWNER/NAME@COMMIT and path. The rest are misdeeds.
+    """repositories: files by OWNER/NAME@COMMIT and path. The other fields are faults.
 
-    breaks: so many answers end after `break_after` bytes. codes: answers to give first, by the end of the path.
-    altered: paths whose content differs from what the listing says. requests: (path, Range header) in their order.
+    breaks: so many responses end after `break_after` bytes. codes: status codes to send first, by the end of the path.
+    altered: paths whose content differs from the listing. requests: (path, Range header) in order.
     """
 
     repositories: dict[str, dict[str, bytes]] = field(default_factory=dict)
@@ -42,11 +42,11 @@ class FakeGitHub:
         return Hosts(f"{self.address}/api", f"{self.address}/raw")
 
     @property
-    def files_asked_for(self) -> list[str]:
+    def requested_files(self) -> list[str]:
         return [path for path, _ in self.requests if path.startswith("/raw/")]
 
     def listing(self, repository: str, tree: str, recursive: bool) -> dict[str, object] | None:
-        """What the trees API says; the id of a tree is its commit, a colon and its path."""
+        """The response of the trees API; the id of a tree is its commit, a colon and its path."""
         commit, _, prefix = tree.partition(":")
         files = self.repositories.get(f"{repository}@{commit}")
         if files is None:
@@ -78,8 +78,8 @@ def _handler(server: FakeGitHub) -> type[BaseHTTPRequestHandler]:
                     return
             parts = path.split("/")
             if path.startswith("/api/repos/"):
-                told = server.listing("/".join(parts[3:5]), "/".join(parts[7:]), url.query == "recursive=1")
-                self.answer(200 if told else 404, json.dumps(told).encode())
+                listing = server.listing("/".join(parts[3:5]), "/".join(parts[7:]), url.query == "recursive=1")
+                self.answer(200 if listing else 404, json.dumps(listing).encode())
                 return
             content = server.repositories.get(f"{parts[2]}/{parts[3]}@{parts[4]}", {}).get("/".join(parts[5:]))
             if content is None:

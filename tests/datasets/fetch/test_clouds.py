@@ -39,45 +39,45 @@ def joined(parts: list[Points]) -> NDArray[np.float64]:
 
 
 @pytest.mark.parametrize("old", [False, True])
-def test_potree_points_come_back(old: bool, tmp_path: Path) -> None:
+def test_potree_points_are_read(old: bool, tmp_path: Path) -> None:
     xyz, rgb = cloud(3000)
     nodes = write(potree(xyz, rgb, LOW, EDGE, old), tmp_path)
     assert len(nodes) > 50 and max(len(node.stem) for node in nodes) > 4
     read = Potree.read(tmp_path / "cloud.js")
     assert read.points == 3000
-    found = joined([read.points_of(node) for node in nodes])
+    found = joined([read.read_points(node) for node in nodes])
     np.testing.assert_allclose(found, joined([points(xyz, rgb)]), atol=6e-4)
 
 
 @pytest.mark.parametrize("wide", [False, True])
-def test_ept_points_come_back(wide: bool, tmp_path: Path) -> None:
+def test_ept_points_are_read(wide: bool, tmp_path: Path) -> None:
     xyz, rgb = cloud(500)
     nodes = write(ept(xyz, rgb, (5_208_300.0, 3_903_100.0, 860.0), wide), tmp_path)
     read = Ept.read(tmp_path / "ept.json")
-    np.testing.assert_allclose(joined([read.points_of(n) for n in nodes]), joined([points(xyz, rgb)]), atol=6e-3)
+    np.testing.assert_allclose(joined([read.read_points(n) for n in nodes]), joined([points(xyz, rgb)]), atol=6e-3)
 
 
-def test_nodes_lie_where_their_names_say() -> None:
+def test_node_names_encode_their_cubes() -> None:
     cube = Potree((0.0, 100.0, 1000.0), 8.0, 0.001, np.dtype("i4"), 0)
-    assert cube.corner("r") == ((0.0, 100.0, 1000.0), 8.0)
-    assert cube.corner("r4") == ((4.0, 100.0, 1000.0), 4.0)
-    assert cube.corner("r2") == ((0.0, 104.0, 1000.0), 4.0)
-    assert cube.corner("r1") == ((0.0, 100.0, 1004.0), 4.0)
-    assert cube.corner("r70") == ((4.0, 104.0, 1004.0), 2.0)
+    assert cube.node_cube("r") == ((0.0, 100.0, 1000.0), 8.0)
+    assert cube.node_cube("r4") == ((4.0, 100.0, 1000.0), 4.0)
+    assert cube.node_cube("r2") == ((0.0, 104.0, 1000.0), 4.0)
+    assert cube.node_cube("r1") == ((0.0, 100.0, 1004.0), 4.0)
+    assert cube.node_cube("r70") == ((4.0, 104.0, 1004.0), 2.0)
 
 
-def test_other_clouds_are_refused(tmp_path: Path) -> None:
-    file = tmp_path / "told.json"
+def test_unsupported_clouds_raise(tmp_path: Path) -> None:
+    file = tmp_path / "header.json"
     for text, said in (
-        ("{", "cannot be read as JSON"),
-        ("[]", "no JSON object"),
+        ("{", "is not valid JSON"),
+        ("[]", "not a JSON object"),
         ('{"dataType": "laszip", "schema": []}', "its nodes are laszip"),
-        ('{"dataType": "binary", "schema": [], "points": 1}', "lack a position or a colour"),
+        ('{"dataType": "binary", "schema": [], "points": 1}', "have no position or no colour"),
     ):
         file.write_text(text)
         with pytest.raises(SkyPartError, match=said):
             Ept.read(file)
-    for attributes, said in (('["POSITION_CARTESIAN"]', "lack a position"), ('["LAZ"]', "unknown attribute LAZ")):
+    for attributes, said in (('["POSITION_CARTESIAN"]', "have no position"), ('["LAZ"]', "unknown attribute LAZ")):
         file.write_text(f'{{"boundingBox": {{"lx":0,"ly":0,"lz":0,"ux":1}}, "points": 1, "scale": 1, '
                         f'"pointAttributes": {attributes}}}')  # fmt: skip
         with pytest.raises(SkyPartError, match=said):
@@ -85,11 +85,11 @@ def test_other_clouds_are_refused(tmp_path: Path) -> None:
     xyz, rgb = cloud(50)
     nodes = write(potree(xyz, rgb, LOW, EDGE), tmp_path)
     nodes[0].write_bytes(nodes[0].read_bytes()[:-1])
-    with pytest.raises(SkyPartError, match="no whole number of points"):
-        Potree.read(tmp_path / "cloud.js").points_of(nodes[0])
+    with pytest.raises(SkyPartError, match="not a whole number of points"):
+        Potree.read(tmp_path / "cloud.js").read_points(nodes[0])
 
 
-def test_a_grid_as_plain_loops_make_it() -> None:
+def test_rasterising_equals_a_plain_loop() -> None:
     xyz, rgb = cloud(6000)
     xyz[:, 0] += 3 * np.sin(xyz[:, 1])
     foot = 0.3048
@@ -110,7 +110,7 @@ def test_a_grid_as_plain_loops_make_it() -> None:
     assert surface.valid.all()
 
 
-def test_small_holes_are_closed_and_large_ones_stay() -> None:
+def test_small_holes_are_filled_and_large_ones_stay() -> None:
     grid = Grid((0.0, 0.0), 1.0, 1.0, 40, 40, 0.0)
     x, y = (np.ravel(each) + 0.5 for each in np.meshgrid(np.arange(40.0), np.arange(40.0)))
     lake = (np.abs(x - 20) < 8) & (np.abs(y - 20) < 8)
@@ -124,7 +124,7 @@ def test_small_holes_are_closed_and_large_ones_stay() -> None:
     np.testing.assert_allclose(surface.height[35, 4], 14.5, atol=1.6)
     assert not surface.valid[16:24, 16:24].any() and not surface.rgb[16:24, 16:24].any()
     assert surface.valid[:, :12].all()
-    with pytest.raises(SkyPartError, match="none of the downloaded points"):
+    with pytest.raises(SkyPartError, match="no downloaded point is inside"):
         rasterise(lambda: [ground], Grid((5000.0, 0.0), 1.0, 1.0, 40, 40, 0.0))
 
 

@@ -1,4 +1,4 @@
-"""Downloads against a server that breaks off, lies, refuses and vanishes."""
+"""Downloads from a server that drops connections, sends wrong data, refuses and disappears."""
 
 import errno
 import hashlib
@@ -11,161 +11,161 @@ from typing import Any
 import numpy as np
 import pytest
 
-from skypart.datasets.fetch.download import Remote, content_is, download, download_all, git_blob
-from skypart.datasets.fetch.web import PassingError, Patience, persist
+from skypart.datasets.fetch.download import RemoteFile, download, download_all, git_blob, has_content
+from skypart.datasets.fetch.web import RetryPolicy, TransientError, retry
 from skypart.errors import SkyPartError
-from tests.datasets.fetch.fake_github import HASTY, FakeGitHub, parts_left
+from tests.datasets.fetch.fake_github import FAST_RETRIES, FakeGitHub, parts_left
 
 CONTENT = np.random.default_rng(0).integers(0, 256, 200_000, dtype=np.uint8).tobytes()
 
 
-def offer(github: FakeGitHub, content: bytes = CONTENT, name: str = "file.bin") -> Remote:
+def offer(github: FakeGitHub, content: bytes = CONTENT, name: str = "file.bin") -> RemoteFile:
     github.repositories.setdefault("some/where@c", {})[name] = content
     blob = hashlib.sha1(b"blob %d\0" % len(content) + content).hexdigest()
-    return Remote(f"{github.address}/raw/some/where/c/{name}", len(content), blob)
+    return RemoteFile(f"{github.address}/raw/some/where/c/{name}", len(content), blob)
 
 
-def test_git_names_content_this_way(tmp_path: Path) -> None:
+def test_git_blob_hash(tmp_path: Path) -> None:
     (tmp_path / "hello").write_bytes(b"hello\n")
     assert git_blob(tmp_path / "hello") == "ce013625030ba8dba906f756967f9e9ca394464a", "as `git hash-object` says"
     (tmp_path / "empty").touch()
     assert git_blob(tmp_path / "empty") == "e69de29bb2d1d6434b8b29ae775ad8c2e48c5391"
 
 
-def test_a_broken_connection_goes_on_where_it_broke(github: FakeGitHub, tmp_path: Path) -> None:
+def test_a_broken_connection_resumes(github: FakeGitHub, tmp_path: Path) -> None:
     remote = offer(github)
     github.breaks, github.break_after = 5, 30_000
-    told: list[int] = []
-    download(remote, tmp_path / "file.bin", HASTY, told.append)
+    received: list[int] = []
+    download(remote, tmp_path / "file.bin", FAST_RETRIES, received.append)
     assert (tmp_path / "file.bin").read_bytes() == CONTENT
     starts = [int((asked or "bytes=0-").removeprefix("bytes=").removesuffix("-")) for _, asked in github.requests]
     assert starts == [0, 30_000, 60_000, 90_000, 120_000, 150_000]
-    assert told[0] == 0 and told[-1] == len(CONTENT) and told == sorted(told)
+    assert received[0] == 0 and received[-1] == len(CONTENT) and received == sorted(received)
     assert not parts_left(tmp_path)
 
 
-def test_an_earlier_process_leaves_its_part(github: FakeGitHub, tmp_path: Path) -> None:
+def test_a_later_process_resumes_a_partial_file(github: FakeGitHub, tmp_path: Path) -> None:
     remote = offer(github)
     (tmp_path / "file.bin.part").write_bytes(CONTENT[:123_456])
-    download(remote, tmp_path / "file.bin", HASTY)
+    download(remote, tmp_path / "file.bin", FAST_RETRIES)
     assert (tmp_path / "file.bin").read_bytes() == CONTENT
-    assert [asked for _, asked in github.requests] == ["bytes=123456-"]
+    assert [requested for _, requested in github.requests] == ["bytes=123456-"]
 
 
-def test_what_is_complete_is_not_asked_for(github: FakeGitHub, tmp_path: Path) -> None:
+def test_complete_files_are_not_requested(github: FakeGitHub, tmp_path: Path) -> None:
     remote = offer(github)
     (tmp_path / "file.bin").write_bytes(CONTENT)
     (tmp_path / "other.bin.part").write_bytes(CONTENT)
-    download(remote, tmp_path / "file.bin", HASTY)
-    download(remote, tmp_path / "other.bin", HASTY)
+    download(remote, tmp_path / "file.bin", FAST_RETRIES)
+    download(remote, tmp_path / "other.bin", FAST_RETRIES)
     assert github.requests == []
     assert (tmp_path / "other.bin").read_bytes() == CONTENT
 
 
-@pytest.mark.parametrize("lying", [b"x" * 5000, b"x" * 200_000, b"x" * 300_000])
-def test_a_part_of_another_file_is_thrown_away(lying: bytes, github: FakeGitHub, tmp_path: Path) -> None:
+@pytest.mark.parametrize("received", [b"x" * 5000, b"x" * 200_000, b"x" * 300_000])
+def test_a_partial_file_of_another_version_is_discarded(received: bytes, github: FakeGitHub, tmp_path: Path) -> None:
     remote = offer(github)
-    (tmp_path / "file.bin.part").write_bytes(lying)
-    download(remote, tmp_path / "file.bin", HASTY)
+    (tmp_path / "file.bin.part").write_bytes(received)
+    download(remote, tmp_path / "file.bin", FAST_RETRIES)
     assert (tmp_path / "file.bin").read_bytes() == CONTENT
 
 
-def test_a_part_longer_than_a_file_of_unknown_size(github: FakeGitHub, tmp_path: Path) -> None:
+def test_a_partial_file_longer_than_the_remote_one_is_discarded(github: FakeGitHub, tmp_path: Path) -> None:
     url = offer(github).url
     (tmp_path / "file.bin.part").write_bytes(b"x" * 300_000)
-    download(Remote(url), tmp_path / "file.bin", HASTY)
+    download(RemoteFile(url), tmp_path / "file.bin", FAST_RETRIES)
     assert (tmp_path / "file.bin").read_bytes() == CONTENT
-    assert [asked for _, asked in github.requests] == ["bytes=300000-", None]
+    assert [requested for _, requested in github.requests] == ["bytes=300000-", None]
 
 
 def test_servers_without_ranges_and_lengths(github: FakeGitHub, tmp_path: Path) -> None:
     remote = offer(github)
     github.without_ranges = github.without_length = True
     github.breaks, github.break_after = 2, 30_000
-    told: list[int] = []
-    download(remote, tmp_path / "file.bin", HASTY, told.append)
+    received: list[int] = []
+    download(remote, tmp_path / "file.bin", FAST_RETRIES, received.append)
     assert (tmp_path / "file.bin").read_bytes() == CONTENT
-    assert told[-1] == len(CONTENT), "begun anew, and said so"
+    assert received[-1] == len(CONTENT), "restarted from the beginning"
 
 
 def test_a_wrong_checksum_leaves_nothing(github: FakeGitHub, tmp_path: Path) -> None:
     remote = offer(github)
     github.altered.add("/raw/some/where/c/file.bin")
-    with pytest.raises(SkyPartError, match="another size or checksum") as told:
-        download(remote, tmp_path / "file.bin", HASTY)
-    assert remote.url in str(told.value)
+    with pytest.raises(SkyPartError, match="unexpected size or checksum") as raised:
+        download(remote, tmp_path / "file.bin", FAST_RETRIES)
+    assert remote.url in str(raised.value)
     assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize("code", [401, 404, 410])
-def test_final_answers_are_not_repeated(code: int, github: FakeGitHub, tmp_path: Path) -> None:
+def test_final_errors_are_not_retried(code: int, github: FakeGitHub, tmp_path: Path) -> None:
     remote = offer(github)
     github.codes["file.bin"] = [code] * 9
-    with pytest.raises(SkyPartError, match=rf"answers {code} .*moved, gone or closed"):
-        download(remote, tmp_path / "file.bin", HASTY)
+    with pytest.raises(SkyPartError, match=rf"responded {code} .*moved or is no longer public"):
+        download(remote, tmp_path / "file.bin", FAST_RETRIES)
     assert len(github.requests) == 1
     assert list(tmp_path.iterdir()) == []
 
 
 class Pauses(threading.Event):
-    """Takes note of the pauses and makes none."""
+    """Records the pauses instead of waiting."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.made: list[float | None] = []
+        self.pauses: list[float | None] = []
 
     def wait(self, timeout: float | None = None) -> bool:
-        self.made.append(timeout)
+        self.pauses.append(timeout)
         return self.is_set()
 
 
-def test_passing_answers_are(github: FakeGitHub, tmp_path: Path) -> None:
+def test_transient_errors_are_retried(github: FakeGitHub, tmp_path: Path) -> None:
     remote = offer(github)
     stop = Pauses()
     github.codes["file.bin"], github.headers = [503, 429], {"Retry-After": "7"}
-    download(remote, tmp_path / "file.bin", HASTY, stop=stop)
+    download(remote, tmp_path / "file.bin", FAST_RETRIES, stop=stop)
     assert (tmp_path / "file.bin").read_bytes() == CONTENT
-    assert stop.made == [7.0, 7.0]
+    assert stop.pauses == [7.0, 7.0]
     github.codes["file.bin"], github.headers = [500] * 9, {}
-    stop.made.clear()
-    with pytest.raises(SkyPartError, match=r"cannot be reached \(500 .*start the same command again"):
-        download(remote, tmp_path / "again.bin", Patience(attempts=4, pause_s=0.5), stop=stop)
-    assert stop.made == [0.5, 1.0, 2.0]
+    stop.pauses.clear()
+    with pytest.raises(SkyPartError, match=r"cannot be reached \(500 .*run the same command again"):
+        download(remote, tmp_path / "again.bin", RetryPolicy(attempts=4, pause_s=0.5), stop=stop)
+    assert stop.pauses == [0.5, 1.0, 2.0]
 
 
-def test_nothing_is_repeated_after_a_stop() -> None:
+def test_nothing_is_retried_after_a_stop() -> None:
     stop, tried = threading.Event(), []
 
     def fail() -> None:
         tried.append(1)
         stop.set()
-        raise PassingError("broken")
+        raise TransientError("broken")
 
     for _ in range(2):
-        with pytest.raises(SkyPartError, match="stopped; start the same command again"):
-            persist(fail, "http://some.where", Patience(pause_s=30.0), stop=stop)
+        with pytest.raises(SkyPartError, match="stopped; run the same command again"):
+            retry(fail, "http://some.where", RetryPolicy(pause_s=30.0), stop=stop)
     assert len(tried) == 1, "neither again, nor at all once it is set"
 
 
-def test_rations_are_told(github: FakeGitHub, tmp_path: Path) -> None:
+def test_rate_limits_are_reported(github: FakeGitHub, tmp_path: Path) -> None:
     remote = offer(github)
     github.codes["file.bin"], github.headers = [403], {"X-RateLimit-Remaining": "0"}
     with pytest.raises(SkyPartError, match=r"too many requests.*wait an hour"):
-        download(remote, tmp_path / "file.bin", HASTY)
+        download(remote, tmp_path / "file.bin", FAST_RETRIES)
 
 
-def test_nobody_answers(tmp_path: Path) -> None:
-    with pytest.raises(SkyPartError, match=r"cannot be reached \(.*\); connect to the network"):
-        download(Remote("http://127.0.0.1:9/file.bin"), tmp_path / "file.bin", HASTY)
+def test_an_unreachable_server_is_reported(tmp_path: Path) -> None:
+    with pytest.raises(SkyPartError, match=r"cannot be reached \(.*\); check the network"):
+        download(RemoteFile("http://127.0.0.1:9/file.bin"), tmp_path / "file.bin", FAST_RETRIES)
     with pytest.raises(SkyPartError, match="not a web address"):
-        download(Remote("file:///etc/passwd"), tmp_path / "file.bin", HASTY)
+        download(RemoteFile("file:///etc/passwd"), tmp_path / "file.bin", FAST_RETRIES)
 
 
-def test_the_disk_says_no(github: FakeGitHub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_disk_errors_are_reported(github: FakeGitHub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     remote = offer(github)
     (tmp_path / "file").write_text("in the way")
-    with pytest.raises(SkyPartError, match=r"cannot write .*file\.bin: File exists; free the disk"):
-        download(remote, tmp_path / "file" / "file.bin", HASTY)
+    with pytest.raises(SkyPartError, match=r"cannot write .*file\.bin: File exists; free disk space"):
+        download(remote, tmp_path / "file" / "file.bin", FAST_RETRIES)
     assert github.requests == []
 
     real = Path.open
@@ -177,17 +177,17 @@ def test_the_disk_says_no(github: FakeGitHub, tmp_path: Path, monkeypatch: pytes
 
     monkeypatch.setattr(Path, "open", full)
     with pytest.raises(SkyPartError, match="No space left on device"):
-        download(remote, tmp_path / "file.bin", HASTY)
+        download(remote, tmp_path / "file.bin", FAST_RETRIES)
 
 
-def test_many_files_at_once(github: FakeGitHub, tmp_path: Path) -> None:
+def test_many_files_in_parallel(github: FakeGitHub, tmp_path: Path) -> None:
     names = [f"{index}.bin" for index in range(40)]
     wanted = {tmp_path / name: offer(github, CONTENT[index:], name) for index, name in enumerate(names)}
     github.breaks, github.break_after = 30, 50_000
-    download_all(wanted, "test", HASTY)
-    assert all(content_is(file, remote) for file, remote in wanted.items())
+    download_all(wanted, "test", FAST_RETRIES)
+    assert all(has_content(file, remote) for file, remote in wanted.items())
     asked = len(github.requests)
-    download_all(wanted, "test", HASTY)
+    download_all(wanted, "test", FAST_RETRIES)
     assert len(github.requests) == asked, "nothing to do the second time"
 
 
@@ -195,33 +195,33 @@ def test_the_first_failure_stops_the_others(github: FakeGitHub, tmp_path: Path) 
     names = [f"{index:03}.bin" for index in range(200)]
     wanted = {tmp_path / name: offer(github, CONTENT[:1000], name) for name in names}
     del github.repositories["some/where@c"]["000.bin"]
-    with pytest.raises(SkyPartError, match=r"000\.bin: the server answers 404"):
-        download_all(wanted, "test", HASTY)
+    with pytest.raises(SkyPartError, match=r"000\.bin: the server responded 404"):
+        download_all(wanted, "test", FAST_RETRIES)
     assert len(github.requests) < len(wanted)
 
 
-def test_one_that_waits_hears_of_the_failure_of_another(github: FakeGitHub, tmp_path: Path) -> None:
+def test_a_waiting_download_stops_when_another_fails(github: FakeGitHub, tmp_path: Path) -> None:
     wanted = {tmp_path / name: offer(github, CONTENT, name) for name in ("busy.bin", "gone.bin")}
     del github.repositories["some/where@c"]["gone.bin"]
     github.codes["busy.bin"], github.headers = [503] * 9, {"Retry-After": "5"}
-    with pytest.raises(SkyPartError, match=r"gone\.bin: the server answers 404"):
-        download_all(wanted, "test", HASTY)
-    assert sum(path.endswith("busy.bin") for path, _ in github.requests) < HASTY.attempts
+    with pytest.raises(SkyPartError, match=r"gone\.bin: the server responded 404"):
+        download_all(wanted, "test", FAST_RETRIES)
+    assert sum(path.endswith("busy.bin") for path, _ in github.requests) < FAST_RETRIES.attempts
 
 
 def test_an_empty_file(github: FakeGitHub, tmp_path: Path) -> None:
     remote = offer(github, b"")
-    download(remote, tmp_path / "file.bin", HASTY)
+    download(remote, tmp_path / "file.bin", FAST_RETRIES)
     assert (tmp_path / "file.bin").read_bytes() == b"" and not parts_left(tmp_path)
-    with pytest.raises(SkyPartError, match="another size or checksum"):
-        download(Remote(remote.url, 0, "0" * 40), tmp_path / "other.bin", HASTY)
+    with pytest.raises(SkyPartError, match="unexpected size or checksum"):
+        download(RemoteFile(remote.url, 0, "0" * 40), tmp_path / "other.bin", FAST_RETRIES)
     assert not parts_left(tmp_path)
 
 
-def test_too_little_space(github: FakeGitHub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_too_little_disk_space_is_reported(github: FakeGitHub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     remote = offer(github)
     usage = namedtuple("usage", "total used free")
     monkeypatch.setattr(shutil, "disk_usage", lambda _: usage(10**6, 10**6 - 10**5, 10**5))
-    with pytest.raises(SkyPartError, match=r"GB are to be downloaded and .* GB are free"):
-        download_all({tmp_path / "deep" / "file.bin": remote}, "test", HASTY)
+    with pytest.raises(SkyPartError, match=r"download needs .* GB, but only .* GB are free"):
+        download_all({tmp_path / "deep" / "file.bin": remote}, "test", FAST_RETRIES)
     assert github.requests == [] and list(tmp_path.iterdir()) == []

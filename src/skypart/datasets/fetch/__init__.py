@@ -1,4 +1,4 @@
-"""Public aerial data from its original sources: downloaded, checked, and made into maps to render worlds from."""
+"""Download public aerial data from its original sources, verify it, and make maps for rendering worlds."""
 
 from skypart.datasets.fetch.run import fetch, print_sets
 from skypart.datasets.fetch.sets import SETS

@@ -1,4 +1,4 @@
-"""Downloads that go on where they broke off, and end in the promised content or not at all."""
+"""Downloads that resume after an interruption, and end with the expected content or an error."""
 
 import hashlib
 import http.client
@@ -9,33 +9,33 @@ from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from pathlib import Path
 
-from skypart.datasets.fetch.web import PassingError, Patience, open_url, persist, refuse_stopped
+from skypart.datasets.fetch.web import RetryPolicy, TransientError, open_url, raise_if_stopped, retry
 from skypart.errors import SkyPartError
 from skypart.progress import progress_bar
 
 CHUNK = 1 << 16
-AT_ONCE = 8
-"""Connections at once: the sources are thousands of small files."""
+CONNECTIONS = 8
+"""Parallel connections: the sources are thousands of small files."""
 
 
 @dataclass(frozen=True)
-class Remote:
-    """A file elsewhere. size: bytes. git_blob: the SHA-1 by which git names its content. None: not known."""
+class RemoteFile:
+    """A file on a server. size: bytes. git_blob: the SHA-1 that git gives its content. None: unknown."""
 
     url: str
     size: int | None = None
     git_blob: str | None = None
 
 
-def content_is(file: Path, remote: Remote) -> bool:
-    """Whether `file` holds what is known of `remote`."""
+def has_content(file: Path, remote: RemoteFile) -> bool:
+    """Whether `file` has the size and hash of `remote`, as far as they are known."""
     if not file.is_file() or (remote.size is not None and file.stat().st_size != remote.size):
         return False
     return remote.git_blob is None or git_blob(file) == remote.git_blob
 
 
 def git_blob(file: Path) -> str:
-    """The name git gives to the content of `file`: the SHA-1 of a short header and the bytes."""
+    """The SHA-1 that git gives the content of `file`: of a short header and the bytes."""
     digest = hashlib.sha1(b"blob %d\0" % file.stat().st_size)
     with file.open("rb") as stream:
         while block := stream.read(1 << 20):
@@ -44,64 +44,64 @@ def git_blob(file: Path) -> str:
 
 
 def download(
-    remote: Remote,
+    remote: RemoteFile,
     target: Path,
-    patience: Patience = Patience(),
-    there: Callable[[int], None] = lambda _: None,
+    retries: RetryPolicy = RetryPolicy(),
+    progress: Callable[[int], None] = lambda _: None,
     stop: threading.Event | None = None,
 ) -> None:
-    """Get `remote` to `target`; what arrives waits in `target`.part, from which a later call goes on.
+    """Download `remote` to `target`. Until it is complete it is in `target`.part, from which a later call resumes.
 
-    there: told how many bytes of the file are there, again and again. stop: set it to break off.
+    progress: called repeatedly with the number of bytes received so far. stop: set it to cancel.
     """
-    if content_is(target, remote):
-        there(target.stat().st_size)
+    if has_content(target, remote):
+        progress(target.stat().st_size)
         return
     part = target.with_name(f"{target.name}.part")
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
-        inherited = part.is_file()
-        _receive(remote, part, patience, there, stop)
-        if inherited and not content_is(part, remote):  # what lay there may have been of another file
+        resumed = part.is_file()
+        _receive(remote, part, retries, progress, stop)
+        if resumed and not has_content(part, remote):  # the old partial file may belong to another version
             part.unlink()
-            _receive(remote, part, patience, there, stop)
-        if not content_is(part, remote):
+            _receive(remote, part, retries, progress, stop)
+        if not has_content(part, remote):
             part.unlink()
             raise SkyPartError(
-                f"{remote.url}: arrived with another size or checksum than expected; start the same command again, "
-                "and if it stays so, do not trust the source or the way to it"
+                f"{remote.url}: arrived with an unexpected size or checksum; run the same command again, "
+                "and if the error persists, do not trust the source or the network"
             )
         part.replace(target)
     except OSError as error:
         raise SkyPartError(
-            f"cannot write {target}: {error.strerror or error}; free the disk or choose another place"
+            f"cannot write {target}: {error.strerror or error}; free disk space or choose another folder"
         ) from error
 
 
 def _receive(
-    remote: Remote, part: Path, patience: Patience, there: Callable[[int], None], stop: threading.Event | None
+    remote: RemoteFile, part: Path, retries: RetryPolicy, progress: Callable[[int], None], stop: threading.Event | None
 ) -> None:
-    """Let `part` grow until the server has no more, however often the connection breaks."""
+    """Append to `part` until the file is complete, reconnecting as often as `retries` allows."""
 
-    def lying() -> int:
+    def received() -> int:
         return part.stat().st_size if part.is_file() else 0
 
-    there(lying())
-    if not part.is_file() or lying() != remote.size:
-        persist(lambda: _append(remote, part, patience, there, stop), remote.url, patience, lying, stop)
+    progress(received())
+    if not part.is_file() or received() != remote.size:
+        retry(lambda: _append(remote, part, retries, progress, stop), remote.url, retries, received, stop)
 
 
 def _append(
-    remote: Remote, part: Path, patience: Patience, there: Callable[[int], None], stop: threading.Event | None
+    remote: RemoteFile, part: Path, retries: RetryPolicy, progress: Callable[[int], None], stop: threading.Event | None
 ) -> None:
-    """One request for the rest of the file, from the beginning where the server cannot give the rest alone."""
+    """Request the rest of the file, or all of it if the server does not support ranges."""
     start = part.stat().st_size if part.is_file() else 0
     if remote.size is not None and start > remote.size:
         start = 0
     try:
-        answer = open_url(remote.url, start, patience.timeout_s)
-    except PassingError as broken:
-        if broken.code == 416:  # there is no such rest
+        answer = open_url(remote.url, start, retries.timeout_s)
+    except TransientError as broken:
+        if broken.code == 416:  # the requested range does not exist
             part.unlink(missing_ok=True)
         raise
     with answer:
@@ -114,46 +114,46 @@ def _append(
                 file.write(block)
                 file.flush()
                 start += len(block)
-                there(start)
-                refuse_stopped(stop)
+                progress(start)
+                raise_if_stopped(stop)
     if end is not None and start < end:
-        raise PassingError(f"the connection broke after {start:,} of {end:,} bytes")
+        raise TransientError(f"the connection broke after {start:,} of {end:,} bytes")
 
 
 def _blocks(answer: http.client.HTTPResponse) -> Iterator[bytes]:
-    """The body of an answer, block by block; a break is a PassingError, not an error of the disk."""
+    """The body of a response, block by block; a broken connection is a TransientError, not a disk error."""
     while True:
         try:
             block = answer.read(CHUNK)
         except (OSError, http.client.HTTPException) as error:
-            raise PassingError(str(error) or type(error).__name__) from error
+            raise TransientError(str(error) or type(error).__name__) from error
         if not block:
             return
         yield block
 
 
-def download_all(wanted: Mapping[Path, Remote], title: str, patience: Patience = Patience()) -> None:
-    """Get many files at once under one progress bar in megabytes; the first failure stops the others."""
-    missing = {file: remote for file, remote in wanted.items() if not content_is(file, remote)}
+def download_all(wanted: Mapping[Path, RemoteFile], title: str, retries: RetryPolicy = RetryPolicy()) -> None:
+    """Download many files in parallel with one progress bar in megabytes; the first failure stops the others."""
+    missing = {file: remote for file, remote in wanted.items() if not has_content(file, remote)}
     if not missing:
         return
     _check_space(missing)
     stop, lock = threading.Event(), threading.Lock()
     known = sum(remote.size or 0 for remote in missing.values()) / 1e6
-    with progress_bar() as bar, ThreadPoolExecutor(AT_ONCE) as pool:
+    with progress_bar() as bar, ThreadPoolExecutor(CONNECTIONS) as pool:
         task = bar.add_task(f"{title}, MB", total=known or None)
-        here: dict[Path, int] = {}
+        received: dict[Path, int] = {}
 
-        def get(file: Path) -> None:
-            def there(count: int) -> None:
+        def download_one(file: Path) -> None:
+            def progress(count: int) -> None:
                 with lock:
-                    bar.advance(task, (count - here.get(file, 0)) / 1e6)
-                    here[file] = count
+                    bar.advance(task, (count - received.get(file, 0)) / 1e6)
+                    received[file] = count
 
             if not stop.is_set():
-                download(missing[file], file, patience, there, stop)
+                download(missing[file], file, retries, progress, stop)
 
-        futures = [pool.submit(get, file) for file in missing]
+        futures = [pool.submit(download_one, file) for file in missing]
         try:
             for future in wait(futures, return_when=FIRST_EXCEPTION).done:
                 future.result()
@@ -162,8 +162,8 @@ def download_all(wanted: Mapping[Path, Remote], title: str, patience: Patience =
             pool.shutdown(cancel_futures=True)
 
 
-def _check_space(missing: Mapping[Path, Remote]) -> None:
-    """Refuse to begin what the disk cannot hold."""
+def _check_space(missing: Mapping[Path, RemoteFile]) -> None:
+    """Raise if the disk is too small for the download."""
     needed = sum(remote.size or 0 for remote in missing.values())
     folder = next(iter(missing)).parent
     while not folder.is_dir() and folder != folder.parent:
@@ -171,6 +171,6 @@ def _check_space(missing: Mapping[Path, Remote]) -> None:
     free = shutil.disk_usage(folder).free
     if needed > free:
         raise SkyPartError(
-            f"{folder}: {needed / 1e9:.1f} GB are to be downloaded and {free / 1e9:.1f} GB are free; "
-            "free the disk or choose another place"
+            f"{folder}: the download needs {needed / 1e9:.1f} GB, but only {free / 1e9:.1f} GB are free; "
+            "free disk space or choose another folder"
         )

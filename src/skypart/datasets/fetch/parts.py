@@ -1,4 +1,4 @@
-"""Parts of a data set: which files of a source they need, and what is made of them."""
+"""Parts of a map set: which source files each one needs, and how maps are made from them."""
 
 import re
 from collections.abc import Callable, Iterator, Mapping
@@ -7,56 +7,56 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from skypart.datasets.fetch.clouds import Ept, Points, Potree
-from skypart.datasets.fetch.download import Remote
+from skypart.datasets.fetch.download import RemoteFile
 from skypart.datasets.fetch.github import Snapshot
 from skypart.datasets.fetch.gridding import Grid, rasterise, write_surface
-from skypart.datasets.fetch.pictures import Mosaic, make_mosaics, make_places
+from skypart.datasets.fetch.indexed_images import Mosaic, make_mosaics, make_places
 from skypart.errors import SkyPartError
 from skypart.progress import track
 
-Listing = Mapping[str, Remote]
+Listing = Mapping[str, RemoteFile]
 Get = Callable[[str], Path]
-"""Downloads one file of the listing and says where it lies."""
+"""Downloads one file of the listing and returns its local path."""
 
 
-class Part(Protocol):
-    """One or more maps made from a folder of a repository."""
+class DownloadPart(Protocol):
+    """One or more maps that are made from a folder of a repository."""
 
     @property
     def snapshot(self) -> Snapshot:
-        """Where its source lies."""
+        """The source folder."""
         ...
 
-    def choose(self, listing: Listing, get: Get) -> list[str]:
-        """The files it needs."""
+    def select_files(self, listing: Listing, get: Get) -> list[str]:
+        """Paths of the files to download."""
         ...
 
-    def make(self, files: Mapping[str, Path], out: Path) -> None:
-        """Make its maps in `out`; what stands there complete may be left alone."""
+    def make_maps(self, files: Mapping[str, Path], out: Path) -> None:
+        """Make the maps in `out`; complete ones may be kept. files: path in the listing -> local file."""
         ...
 
 
 @dataclass(frozen=True)
 class PotreeMap:
-    """An orthophoto and surface model from a coloured Potree octree. facts: further lines of its meta file."""
+    """An orthophoto and surface model from a coloured Potree octree. facts: extra entries of its meta file."""
 
     snapshot: Snapshot
     stem: str
     grid: Grid
     facts: tuple[tuple[str, Any], ...] = ()
 
-    def choose(self, listing: Listing, get: Get) -> list[str]:
-        """cloud.js and the nodes whose cubes reach into the map."""
+    def select_files(self, listing: Listing, get: Get) -> list[str]:
+        """cloud.js and the nodes whose cubes overlap the map."""
         cloud = Potree.read(get("cloud.js"))
-        nodes = {path: _node(path) for path in listing if path.endswith(".bin")}
+        nodes = {path: _node_name(path) for path in listing if path.endswith(".bin")}
         _check_points(listing, nodes, cloud.record.itemsize, cloud.points, self.snapshot)
-        return ["cloud.js", *(path for path, node in nodes.items() if self.grid.touches(*cloud.corner(node)))]
+        return ["cloud.js", *(path for path, node in nodes.items() if self.grid.overlaps(*cloud.node_cube(node)))]
 
-    def make(self, files: Mapping[str, Path], out: Path) -> None:
+    def make_maps(self, files: Mapping[str, Path], out: Path) -> None:
         """STEM_ortho.jpg, STEM_dsm.png, STEM_meta.json."""
         cloud = Potree.read(files["cloud.js"])
         nodes = [file for path, file in files.items() if path.endswith(".bin")]
-        _make_map(cloud.points_of, nodes, self.grid, out, self.stem, f"{self.stem}_meta.json", dict(self.facts))
+        _make_map(cloud.read_points, nodes, self.grid, out, self.stem, f"{self.stem}_meta.json", dict(self.facts))
 
 
 @dataclass(frozen=True)
@@ -68,35 +68,33 @@ class EptMap:
     grid: Grid
     facts: tuple[tuple[str, Any], ...] = ()
 
-    def choose(self, listing: Listing, get: Get) -> list[str]:
+    def select_files(self, listing: Listing, get: Get) -> list[str]:
         """ept.json and all nodes."""
         cloud = Ept.read(get("ept.json"))
         nodes = [path for path in listing if path.startswith("ept-data/") and path.endswith(".bin")]
         _check_points(listing, nodes, cloud.record.itemsize, cloud.points, self.snapshot)
         return ["ept.json", *nodes]
 
-    def make(self, files: Mapping[str, Path], out: Path) -> None:
+    def make_maps(self, files: Mapping[str, Path], out: Path) -> None:
         """STEM_ortho.jpg, STEM_dsm.png, meta.json."""
         cloud = Ept.read(files["ept.json"])
         nodes = [file for path, file in files.items() if path.endswith(".bin")]
-        _make_map(cloud.points_of, nodes, self.grid, out, self.stem, "meta.json", dict(self.facts))
+        _make_map(cloud.read_points, nodes, self.grid, out, self.stem, "meta.json", dict(self.facts))
 
 
-def _node(path: str) -> str:
-    """The name of a Potree node, which says where it lies."""
+def _node_name(path: str) -> str:
+    """The name of a Potree node, which encodes its position."""
     name = Path(path).stem
     if not re.fullmatch(r"r[0-7]*", name):
-        raise SkyPartError(f"{path}: not named as a node of an octree; the source has changed")
+        raise SkyPartError(f"{path}: not named like a node of an octree; the source has changed")
     return name
 
 
 def _check_points(listing: Listing, nodes: Any, record: int, points: int, snapshot: Snapshot) -> None:
-    """All points the cloud speaks of must be in its nodes."""
+    """Raise unless the nodes contain all points of the cloud."""
     stored = sum(listing[path].size or 0 for path in nodes)
     if stored != points * record:
-        raise SkyPartError(
-            f"{snapshot.address}: holds {stored // record:,} of {points:,} points; the source has changed"
-        )
+        raise SkyPartError(f"{snapshot.address}: has {stored // record:,} of {points:,} points; the source has changed")
 
 
 def _make_map(
@@ -120,21 +118,21 @@ def _make_map(
 
 @dataclass(frozen=True)
 class Places:
-    """Pictures of places at several dates, `count` GeoTIFFs in all."""
+    """Images of places at several dates: `count` GeoTIFFs."""
 
     snapshot: Snapshot
     count: int
 
-    def choose(self, listing: Listing, get: Get) -> list[str]:
+    def select_files(self, listing: Listing, get: Get) -> list[str]:
         """All GeoTIFFs of the folder."""
         found = [path for path in listing if path.endswith(".tif") and "/" not in path]
         if len(found) != self.count:
             raise SkyPartError(
-                f"{self.snapshot.address}: {len(found)} instead of {self.count} pictures; it has changed"
+                f"{self.snapshot.address}: {len(found)} instead of {self.count} images; the source has changed"
             )
         return found
 
-    def make(self, files: Mapping[str, Path], out: Path) -> None:
+    def make_maps(self, files: Mapping[str, Path], out: Path) -> None:
         """images/*.jpg and index.csv."""
         if not (out / "index.csv").is_file():
             make_places(files, out)
@@ -142,21 +140,21 @@ class Places:
 
 @dataclass(frozen=True)
 class Mosaics:
-    """Mosaics of web map tiles that are named OAM-X-Y-ZOOM.png, in any folder."""
+    """Mosaics of web map tiles named OAM-X-Y-ZOOM.png, in any folder."""
 
     snapshot: Snapshot
     mosaics: tuple[Mosaic, ...]
 
-    def choose(self, listing: Listing, get: Get) -> list[str]:
+    def select_files(self, listing: Listing, get: Get) -> list[str]:
         """The tiles of all mosaics."""
         where = {Path(path).name: path for path in listing}
         wanted = [f"OAM-{x}-{y}-{mosaic.zoom}.png" for mosaic in self.mosaics for x, y in mosaic.tiles]
         if missing := [name for name in wanted if name not in where]:
-            raise SkyPartError(f"{self.snapshot.address}: {missing[0]} is not there any more; the source has changed")
+            raise SkyPartError(f"{self.snapshot.address}: {missing[0]} no longer exists; the source has changed")
         return [where[name] for name in wanted]
 
-    def make(self, files: Mapping[str, Path], out: Path) -> None:
-        """A JPEG a mosaic, and index.csv."""
+    def make_maps(self, files: Mapping[str, Path], out: Path) -> None:
+        """One JPEG per mosaic, and index.csv."""
         if not (out / "index.csv").is_file():
             tiles = {(int(x), int(y)): file for file in files.values() for _, x, y, _ in [file.stem.split("-")]}
             make_mosaics(self.mosaics, tiles, out)

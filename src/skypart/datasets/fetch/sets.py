@@ -1,19 +1,19 @@
-"""The public data sets the default model was trained on: where they come from, on which terms, and what is made."""
+"""The public data sets that the default model was trained on: sources, licences, and the maps made from them."""
 
 from dataclasses import dataclass
 
 from skypart.datasets.fetch.github import Snapshot
 from skypart.datasets.fetch.gridding import Grid
-from skypart.datasets.fetch.parts import EptMap, Mosaics, Part, Places, PotreeMap
-from skypart.datasets.fetch.pictures import Mosaic
-from skypart.worlds.rasters import FOOT_US
+from skypart.datasets.fetch.indexed_images import Mosaic
+from skypart.datasets.fetch.parts import DownloadPart, EptMap, Mosaics, Places, PotreeMap
+from skypart.geo.units import US_SURVEY_FOOT
 
 
 @dataclass(frozen=True)
-class DataSet:
-    """A set of maps. folder: the name of its folder. licence: its short name; terms: what it says and of whom.
+class MapSet:
+    """A set of maps. folder: name of its folder. licence: short name; terms: attribution and licence text.
 
-    megabytes: about what is downloaded. change: what is done to the source.
+    megabytes: approximate download size. change: how the source is processed.
     """
 
     name: str
@@ -23,15 +23,15 @@ class DataSet:
     terms: str
     change: str
     megabytes: int
-    parts: tuple[Part, ...]
+    parts: tuple[DownloadPart, ...]
 
     @property
     def sources(self) -> list[str]:
-        """Addresses of its sources, each once."""
+        """Addresses of its sources, without duplicates."""
         return list(dict.fromkeys(part.snapshot.address for part in self.parts))
 
 
-AUTZEN = DataSet(
+AUTZEN = MapSet(
     "autzen",
     "autzen_lidar_cc_by",
     "campus and stadium, Eugene, Oregon: orthophoto and heights from coloured LiDAR, 0.5 m, 1.0 x 1.4 km",
@@ -70,7 +70,7 @@ def _kentucky(
         ("crs", "NAD83 Kentucky Single Zone ftUS (EPSG:3089), written from cloud.js offsets"),
         ("centre_lat_lon", centre),
     )
-    return PotreeMap(source, stem, Grid(low, FOOT_US, gsd, *size, zmin, base_ft), facts)
+    return PotreeMap(source, stem, Grid(low, US_SURVEY_FOOT, gsd, *size, zmin, base_ft), facts)
 
 
 _WOODFORD = Snapshot(
@@ -82,7 +82,7 @@ _LOCK = Snapshot(
 _WOLFCREEK = Snapshot("HaydenJHanc/GEO409Final", "f34de13120e09f09381977fffe86d48f8b473cab", "pointclouds/index")
 _GORGE = Snapshot("ionajo/rrg", "2d50e49e682ab546928381786e8468bacba8cba1", "3d/pointclouds/index")
 
-KENTUCKY = DataSet(
+KENTUCKY = MapSet(
     "kentucky",
     "kentucky_lidar_public_domain",
     "five sites in Kentucky (town, suburb, dam, farms, forest): orthophotos and heights from coloured LiDAR, 0.6 to "
@@ -116,7 +116,7 @@ KENTUCKY = DataSet(
     ),
 )  # fmt: skip
 
-NAIP = DataSet(
+NAIP = MapSet(
     "naip-california",
     "naip_california_cc_by",
     "604 places of 154 m in 8 Californian cities, 0.6 m, each at up to three dates (2016, 2018, 2020)",
@@ -133,7 +133,7 @@ NAIP = DataSet(
     ),
 )
 
-OAM = DataSet(
+OAM = MapSet(
     "oam-mosaics",
     "oam_drone_mosaics_cc_by",
     "ten drone orthomosaics, 0.15 m: Zanzibar, Kampala, Nairobi, Nepal, Philippines",

@@ -1,4 +1,4 @@
-"""Requests over HTTP: which failures pass, which are final, and how long to go on trying."""
+"""HTTP requests: which failures are transient, which are final, and how often to retry."""
 
 import http.client
 import json
@@ -14,13 +14,13 @@ from skypart.errors import SkyPartError
 from skypart.version import __version__
 
 T = TypeVar("T")
-PASSING = frozenset({408, 416, 425, 429, 500, 502, 503, 504})
-"""Answers after which another request may succeed (416: after a start from the beginning)."""
-LONGEST_PAUSE_S = 60.0
+TRANSIENT_CODES = frozenset({408, 416, 425, 429, 500, 502, 503, 504})
+"""Status codes after which another request may succeed (416: after a restart from the beginning)."""
+MAX_PAUSE_S = 60.0
 
 
 @dataclass(frozen=True)
-class Patience:
+class RetryPolicy:
     """attempts: tries without any progress before giving up. pause_s: before the second try, doubled each time."""
 
     attempts: int = 4
@@ -28,8 +28,8 @@ class Patience:
     timeout_s: float = 30.0
 
 
-class PassingError(Exception):
-    """A request failed in a way that may pass. wait_s: how long the server asks to wait."""
+class TransientError(Exception):
+    """A request failed, but another may succeed. wait_s: seconds the server asks to wait."""
 
     def __init__(self, reason: str, code: int = 0, wait_s: float = 0.0) -> None:
         super().__init__(reason)
@@ -38,7 +38,7 @@ class PassingError(Exception):
 
 
 def open_url(url: str, start: int = 0, timeout_s: float = 30.0) -> http.client.HTTPResponse:
-    """Ask for the bytes of `url` from `start` on; PassingError if the failure may pass, else an error."""
+    """Request the bytes of `url` from `start` on; raises TransientError if a retry may succeed."""
     if not url.startswith(("https://", "http://")):
         raise SkyPartError(f"{url}: not a web address")
     headers = {"User-Agent": f"skypart/{__version__}", "Accept-Encoding": "identity"}
@@ -50,75 +50,75 @@ def open_url(url: str, start: int = 0, timeout_s: float = 30.0) -> http.client.H
         return answer
     except urllib.error.HTTPError as error:
         with error:
-            raise _sorted_out(url, error) from error
+            raise _classify_error(url, error) from error
     except urllib.error.URLError as error:
         if isinstance(error.reason, ssl.SSLCertVerificationError):
             raise SkyPartError(f"{url}: the server's certificate is not valid ({error.reason}); not opened") from error
-        raise PassingError(str(error.reason)) from error
+        raise TransientError(str(error.reason)) from error
     except (OSError, http.client.HTTPException) as error:
-        raise PassingError(str(error) or type(error).__name__) from error
+        raise TransientError(str(error) or type(error).__name__) from error
 
 
-def _sorted_out(url: str, error: urllib.error.HTTPError) -> Exception:
-    """What an error answer means."""
-    told = f"{error.code} {error.reason}".strip()
+def _classify_error(url: str, error: urllib.error.HTTPError) -> Exception:
+    """The exception for an HTTP error."""
+    status = f"{error.code} {error.reason}".strip()
     if error.code in (403, 429) and error.headers.get("X-RateLimit-Remaining") == "0":
         return SkyPartError(
-            f"{url}: refused ({told}), too many requests from this address; wait an hour and start the same command "
-            "again: what has arrived is kept"
+            f"{url}: refused ({status}), too many requests from this address; wait an hour and run the same command "
+            "again: finished downloads are kept"
         )
-    if error.code in PASSING:
+    if error.code in TRANSIENT_CODES:
         wait = error.headers.get("Retry-After", "")
-        return PassingError(told, error.code, float(wait) if wait.isdigit() else 0.0)
-    return SkyPartError(f"{url}: the server answers {told}; the source has moved, gone or closed")
+        return TransientError(status, error.code, float(wait) if wait.isdigit() else 0.0)
+    return SkyPartError(f"{url}: the server responded {status}; the source has moved or is no longer public")
 
 
-def refuse_stopped(stop: threading.Event | None) -> None:
-    """An error once `stop` is set."""
+def raise_if_stopped(stop: threading.Event | None) -> None:
+    """Raise if `stop` is set."""
     if stop is not None and stop.is_set():
-        raise SkyPartError("stopped; start the same command again to go on")
+        raise SkyPartError("stopped; run the same command again to resume")
 
 
-def persist(
+def retry(
     action: Callable[[], T],
     url: str,
-    patience: Patience = Patience(),
+    retries: RetryPolicy = RetryPolicy(),
     progress: Callable[[], int] = lambda: 0,
     stop: threading.Event | None = None,
 ) -> T:
-    """Repeat `action` while it breaks in passing; after `patience.attempts` failures without progress, an error.
+    """Repeat `action` while it fails transiently; raise after `retries.attempts` failures without progress.
 
-    stop: set it to end the pauses and attempts.
+    progress: returns a number that grows when `action` gets further. stop: set it to cancel.
     """
     stop = stop or threading.Event()
     failures = 0
     while True:
-        refuse_stopped(stop)
+        raise_if_stopped(stop)
         before = progress()
         try:
             return action()
-        except PassingError as broken:
+        except TransientError as broken:
             failures = 1 if progress() > before else failures + 1
-            if failures >= patience.attempts:
+            if failures >= retries.attempts:
                 raise SkyPartError(
-                    f"{url} cannot be reached ({broken}); connect to the network and start the same command again: "
-                    "what has arrived is kept"
+                    f"{url} cannot be reached ({broken}); check the network and run the same command again: "
+                    "finished downloads are kept"
                 ) from broken
-            pause = max(patience.pause_s * 2 ** (failures - 1), broken.wait_s)
-            stop.wait(min(pause, LONGEST_PAUSE_S))
+            pause = max(retries.pause_s * 2 ** (failures - 1), broken.wait_s)
+            stop.wait(min(pause, MAX_PAUSE_S))
 
 
-def read_json(url: str, patience: Patience = Patience()) -> Any:
-    """The JSON that `url` answers with."""
+def read_json(url: str, retries: RetryPolicy = RetryPolicy()) -> Any:
+    """The JSON document at `url`."""
 
     def read() -> bytes:
         try:
-            with open_url(url, timeout_s=patience.timeout_s) as answer:
+            with open_url(url, timeout_s=retries.timeout_s) as answer:
                 return answer.read()
         except (OSError, http.client.HTTPException) as error:
-            raise PassingError(str(error) or type(error).__name__) from error
+            raise TransientError(str(error) or type(error).__name__) from error
 
     try:
-        return json.loads(persist(read, url, patience))
+        return json.loads(retry(read, url, retries))
     except ValueError as error:
-        raise SkyPartError(f"{url}: does not answer with JSON ({error}); a proxy may stand between") from error
+        raise SkyPartError(f"{url}: the response is not JSON ({error}); check for a proxy") from error

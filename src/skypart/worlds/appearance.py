@@ -1,4 +1,4 @@
-"""What makes two pictures of one place differ: season, sun, haze and the camera, each drawn at random."""
+"""What makes two images of one place differ: season, sun, haze and the camera, each drawn at random."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -25,10 +25,10 @@ SEASONS = {
 
 @dataclass(frozen=True)
 class Strengths:
-    """How far the two views may differ; 1 is what real pairs show, 0 switches an effect off, 2 doubles it.
+    """How much the two views may differ: 1 as in real pairs, 0 switches an effect off, 2 doubles it.
 
-    changes acts when a procedural world is made (new and removed buildings, recoloured roofs); the rest when a
-    picture is drawn.
+    changes applies when a procedural world is made (new and removed buildings, recoloured roofs); the others apply
+    when an image is rendered.
     """
 
     season: float = 1.0
@@ -43,13 +43,13 @@ class Strengths:
 
 
 @dataclass(frozen=True)
-class Look:
-    """One draw of all that lies between the ground and the pixels.
+class Appearance:
+    """Everything between the ground and the pixels: season, sun, air and camera.
 
     season: gain (r, g, b) of vegetation. sun: (azimuth, elevation) in degrees. direct: share of sunlight.
-    gains, gamma, saturation, contrast, vignette: response of the camera. haze: extinction a metre.
+    gains, gamma, saturation, contrast, vignette: response of the camera. haze: extinction per metre.
     blur: sigma in pixels of a 512 px image. noise: sigma in grey levels. jpeg: quality.
-    lean: (east, north) shift a metre of height in satellite pictures.
+    lean: (east, north) shift per metre of height in satellite images.
     """
 
     season: tuple[float, float, float] = (1.0, 1.0, 1.0)
@@ -67,12 +67,12 @@ class Look:
     lean: tuple[float, float] = (0.0, 0.0)
 
 
-PLAIN = Look()
+NEUTRAL = Appearance()
 """No season, no haze, a perfect camera, the sun in the south."""
 
 
-def draw_look(rng: np.random.Generator, view: View, strengths: Strengths | None = None) -> Look:
-    """A random look of one flight or one satellite pass."""
+def sample_appearance(rng: np.random.Generator, view: View, strengths: Strengths | None = None) -> Appearance:
+    """A random appearance for one flight or one satellite pass."""
     s = strengths or Strengths()
     drone = view == "drone"
     tint = np.array(list(SEASONS.values())[int(rng.integers(len(SEASONS)))])
@@ -84,7 +84,7 @@ def draw_look(rng: np.random.Generator, view: View, strengths: Strengths | None 
     off_zenith = np.tan(np.radians(rng.uniform(0.0, 10.0) * s.lean))
     towards = rng.uniform(0.0, 2 * np.pi)
     gains = np.exp(cast - cast.mean() + exposure)
-    return Look(
+    return Appearance(
         season=(float(tint[0]), float(tint[1]), float(tint[2])),
         sun=(float(azimuth), elevation),
         direct=float(np.clip(0.6 + s.sun * rng.uniform(-0.35, 0.12), 0.1, 0.8)),
@@ -101,34 +101,34 @@ def draw_look(rng: np.random.Generator, view: View, strengths: Strengths | None 
     )
 
 
-def expose(light: FloatMap, look: Look, rng: np.random.Generator) -> RgbImage:
-    """The camera: (h, w, 3) float32 scene colours, 1 = white, to (h, w, 3) uint8."""
-    # Gains and saturation in one matrix: each channel is mixed with the grey of all.
+def expose(light: FloatMap, appearance: Appearance, rng: np.random.Generator) -> RgbImage:
+    """Simulate the camera: (h, w, 3) float32 scene colours, 1 = white, to (h, w, 3) uint8."""
+    # Gains and saturation in one matrix: each channel is mixed with the grey value.
     grey = np.outer(np.ones(3), [0.299, 0.587, 0.114])
-    mix = (grey + (np.eye(3) - grey) * look.saturation) * np.asarray(look.gains)
-    picture: FloatMap = cv2.transform(light, mix)
-    if look.vignette:
-        picture *= cv2.merge([_vignette(light.shape[0], light.shape[1], look.vignette)] * 3)
-    sigma = look.blur * light.shape[0] / 512
+    mix = (grey + (np.eye(3) - grey) * appearance.saturation) * np.asarray(appearance.gains)
+    image: FloatMap = cv2.transform(light, mix)
+    if appearance.vignette:
+        image *= cv2.merge([_vignette(light.shape[0], light.shape[1], appearance.vignette)] * 3)
+    sigma = appearance.blur * light.shape[0] / 512
     if sigma > 0.15:
-        picture = cv2.GaussianBlur(picture, (0, 0), sigma)
-    curve = _curve(look)
-    np.clip(picture, 0.0, 1.0, out=picture)
-    toned: FloatMap = curve[(picture * 1023.0).astype(np.int16)]
-    if look.noise:
-        toned += rng.standard_normal(toned.shape, dtype=np.float32) * np.float32(look.noise)
+        image = cv2.GaussianBlur(image, (0, 0), sigma)
+    curve = _tone_curve(appearance)
+    np.clip(image, 0.0, 1.0, out=image)
+    toned: FloatMap = curve[(image * 1023.0).astype(np.int16)]
+    if appearance.noise:
+        toned += rng.standard_normal(toned.shape, dtype=np.float32) * np.float32(appearance.noise)
     return np.clip(np.round(toned), 0, 255).astype(np.uint8)
 
 
-def _curve(look: Look) -> NDArray[np.float32]:
-    """Tone curve: 1024 scene values to grey levels, by gamma and by a contrast around the middle."""
+def _tone_curve(appearance: Appearance) -> NDArray[np.float32]:
+    """(1024,) grey levels of scene values 0..1: gamma, then contrast around 0.45."""
     value = np.linspace(0.0, 1.0, 1024)
-    value = np.power(value, look.gamma)
-    return (255.0 * (0.45 + (value - 0.45) * look.contrast)).astype(np.float32)
+    value = np.power(value, appearance.gamma)
+    return (255.0 * (0.45 + (value - 0.45) * appearance.contrast)).astype(np.float32)
 
 
 def _vignette(height: int, width: int, amount: float) -> FloatMap:
-    """(h, w) fall-off of light towards the corners."""
+    """(h, w) brightness factor that falls off towards the corners."""
     rows = np.linspace(-1.0, 1.0, height, dtype=np.float32)[:, None]
     columns = np.linspace(-1.0, 1.0, width, dtype=np.float32)[None, :]
     return 1.0 - np.float32(amount / 2) * (rows * rows + columns * columns)

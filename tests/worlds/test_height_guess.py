@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from skypart.worlds.ground import FloatMap
-from skypart.worlds.guess import guessed_heights, raised
+from skypart.worlds.height_guess import guess_heights, with_guessed_heights
 from tests.worlds.conftest import flat_world
 
 ROAD, ROOF, GRASS, TREE = (90, 90, 95), (190, 180, 170), (150, 175, 120), (50, 90, 40)
@@ -33,10 +33,10 @@ def _at(heights: FloatMap, x: float, y: float, gsd: float) -> float:
 
 
 @pytest.mark.parametrize("gsd", [0.15, 0.6, 1.0])
-def test_roofs_and_crowns_rise_and_roads_and_grass_do_not(gsd: float) -> None:
+def test_roofs_and_crowns_get_heights_and_roads_and_grass_do_not(gsd: float) -> None:
     roofs = []
     for seed in range(3):  # a roof may be passed over
-        heights = guessed_heights(_street(gsd), gsd, np.random.default_rng(seed))
+        heights = guess_heights(_street(gsd), gsd, np.random.default_rng(seed))
         assert heights.shape == _street(gsd).shape[:2] and heights.dtype == np.float32
         roofs += [_at(heights, 19 + 35 * index, 41, gsd) for index in range(4)]
         assert _at(heights, 35, 105, gsd) > 2.5, "grove"
@@ -46,32 +46,32 @@ def test_roofs_and_crowns_rise_and_roads_and_grass_do_not(gsd: float) -> None:
     assert len(np.unique(np.round(roofs, 1))) > 5, "heights differ"
 
 
-def test_one_seed_gives_one_guess() -> None:
-    first, again, other = (guessed_heights(_street(), 0.6, np.random.default_rng(seed)) for seed in (3, 3, 4))
+def test_the_same_seed_gives_the_same_heights() -> None:
+    first, again, other = (guess_heights(_street(), 0.6, np.random.default_rng(seed)) for seed in (3, 3, 4))
     assert np.array_equal(first, again) and not np.array_equal(first, other)
 
 
-def test_a_flat_world_rises_alike_at_all_dates_over_level_earth() -> None:
-    world = raised(flat_world(_street(), gsd=0.6), np.random.default_rng(0))
+def test_all_dates_of_a_flat_world_get_the_same_heights_over_level_terrain() -> None:
+    world = with_guessed_heights(flat_world(_street(), gsd=0.6), np.random.default_rng(0))
     assert world.drone.heights.max() > 3 and not world.drone.terrain.any()
     assert world.height_at(19, -41) == 0 and world.height_at(35, -105, terrain=False) > 2
     assert (world.drone.wall_angle != 255).any(), "walls have windows"
     other = flat_world(_street()[::-1].copy(), gsd=0.6)
-    both = raised(
+    both = with_guessed_heights(
         type(world)("two", [other.dates[0], flat_world(_street(), gsd=0.6).dates[0]], (0.0, 0.0), 32632),
         np.random.default_rng(0),
     )
     assert np.array_equal(both.satellite.heights, both.drone.heights)
 
 
-def test_true_heights_are_kept() -> None:
+def test_measured_heights_are_kept() -> None:
     heights = np.zeros(_street().shape[:2], dtype=np.float32)
     heights[10:30, 10:30] = 7.0
     world = flat_world(_street(), heights, gsd=0.6)
-    assert raised(world, np.random.default_rng(0)) is world
+    assert with_guessed_heights(world, np.random.default_rng(0)) is world
 
 
 @pytest.mark.parametrize("edge", [8, 9, 40])
-def test_tiny_and_blank_pictures_are_flat(edge: int) -> None:
+def test_tiny_and_blank_images_stay_flat(edge: int) -> None:
     blank = np.full((edge, edge, 3), 128, dtype=np.uint8)
-    assert not guessed_heights(blank, 0.6, np.random.default_rng(0)).any()
+    assert not guess_heights(blank, 0.6, np.random.default_rng(0)).any()

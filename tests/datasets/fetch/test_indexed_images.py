@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from PIL import Image
 from rasterio.transform import from_origin
 
-from skypart.datasets.fetch.pictures import Mosaic, make_mosaics, make_places
+from skypart.datasets.fetch.indexed_images import Mosaic, make_mosaics, make_places
 from skypart.errors import SkyPartError
 from skypart.worlds.rasters import find_sources
 
@@ -51,7 +51,7 @@ def test_places_keep_pixels_and_corners(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("fault", ["name", "crs", "dtype", "bands", "no picture"])
-def test_odd_places_are_refused(fault: str, tmp_path: Path) -> None:
+def test_unsupported_geotiffs_raise(fault: str, tmp_path: Path) -> None:
     name = "odd.tif" if fault == "name" else "odd_2016_1.tif"
     file = place(
         tmp_path / name,
@@ -67,7 +67,7 @@ def test_odd_places_are_refused(fault: str, tmp_path: Path) -> None:
     assert not (tmp_path / "out" / "index.csv").exists()
 
 
-def test_mosaics_are_joined_and_halved(tmp_path: Path) -> None:
+def test_mosaics_are_joined_and_downsampled(tmp_path: Path) -> None:
     mosaic = Mosaic("zanzibar_0", 1277168, 1083840, 3, 2)
     whole = smooth(5, 768)[:512]
     tiles = {}
@@ -88,6 +88,6 @@ def test_mosaics_are_joined_and_halved(tmp_path: Path) -> None:
         make_mosaics([mosaic], tiles, tmp_path / "again")
 
 
-def test_tiles_lie_where_web_maps_put_them() -> None:
+def test_corners_follow_the_web_map_grid() -> None:
     assert Mosaic("null", 2**20, 2**20, 1, 1).corner == pytest.approx((0.0, 0.0))
     assert Mosaic("corner", 0, 0, 1, 1).corner == pytest.approx((85.0511287798, -180.0))

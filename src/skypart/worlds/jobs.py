@@ -1,4 +1,4 @@
-"""What one worker does: load a map, draw the pictures of some of its locations, and note their poses."""
+"""The work of one process: load a map, render the images of some of its locations, and record their poses."""
 
 import json
 import os
@@ -13,15 +13,16 @@ import numpy as np
 from PIL import Image
 
 from skypart.atomic import atomic_path, write_text
+from skypart.datasets.rendering import Rendering, Shot
 from skypart.errors import SkyPartError
 from skypart.images.decode import RgbImage
+from skypart.worlds.appearance import Appearance, Strengths, sample_appearance
+from skypart.worlds.camera import camera_centre
 from skypart.worlds.geotiff import write_geotiff
 from skypart.worlds.ground import World
-from skypart.worlds.layouts import LAYOUTS, Shot, fit
-from skypart.worlds.look import Look, Strengths, draw_look
+from skypart.worlds.lighting import Lighting
 from skypart.worlds.render import render_drone, render_map, render_satellite
-from skypart.worlds.shade import Lighting
-from skypart.worlds.sites import RASTER_CONTRAST, find_sites, site_seed
+from skypart.worlds.sites import RASTER_CONTRAST, find_sites, fit_framing, site_seed
 
 POSE_FIELDS = [
     "path",
@@ -54,10 +55,10 @@ class Source(Hashable, Protocol):
 
 @dataclass(frozen=True)
 class Settings:
-    """What all jobs of a data set share."""
+    """Settings shared by all jobs of a data set."""
 
     out: str
-    like: str
+    rendering: Rendering
     seed: int
     image_size: int
     views: int
@@ -76,7 +77,7 @@ class Site:
 
 @dataclass(frozen=True)
 class Job:
-    """Some locations of one map. shots_each: pictures a location. write_map: also write the map's GeoTIFF."""
+    """Some locations of one map. shots_each: images per location. write_map: also write the map's GeoTIFF."""
 
     source: Source
     source_number: int
@@ -88,7 +89,7 @@ class Job:
 
     @property
     def note(self) -> Path:
-        """Where the poses of a finished job wait for the others."""
+        """File with the poses of a finished job, until all jobs are finished."""
         return Path(self.settings.out) / ".work" / f"{self.sites[0].name}.json"
 
 
@@ -98,14 +99,14 @@ def _world(source: Source) -> World:
 
 
 def run_job(job: Job, count: Callable[[int], None]) -> list[dict[str, str]]:
-    """Draw what is missing of a job; give one row a picture (see POSE_FIELDS, and view, all_paths).
+    """Render the missing images of a job; returns one row per image (POSE_FIELDS, view, all_paths).
 
-    count: told how many pictures more are done, location by location.
+    count: called after each location with the number of finished images.
     """
     cv2.setNumThreads(1)
     settings = job.settings
     out = Path(settings.out)
-    layout = LAYOUTS[settings.like]
+    rendering = settings.rendering
     map_path = out / "maps" / f"{job.source.name}.tif"
     if job.note.is_file() and (map_path.is_file() or not job.write_map):
         rows: list[dict[str, str]] = json.loads(job.note.read_text(encoding="utf-8"))
@@ -113,45 +114,44 @@ def run_job(job: Job, count: Callable[[int], None]) -> list[dict[str, str]]:
             count(len(rows))
             return rows
     world = _world(job.source)
-    framing = fit(layout.framing, world.extent_m, layout.highest, world.margin_m)
-    places = _places(job, world, framing.tile)
+    framing = fit_framing(rendering.framing, world.extent_m, rendering.highest, world.margin_m)
+    sites_m = _find_job_sites(job, world, framing.tile)
     if job.write_map and not map_path.is_file():
-        write_geotiff(
-            map_path, render_map(world, _look(settings, "satellite", 1_000_000 + job.source_number, 0)), world
-        )
+        appearance = _sample_appearance(settings, "satellite", 1_000_000 + job.source_number, 0)
+        write_geotiff(map_path, render_map(world, appearance), world)
     rows = []
     for site in job.sites:
         rng = np.random.default_rng([settings.seed, 8, site.number])
-        shots = layout.shots(site.name, site.role, settings.views, framing, rng)
-        rows += _draw_site(world, site, (float(places[site.on_map][0]), float(places[site.on_map][1])), shots, settings)
+        shots = rendering.shots(site.name, site.role, settings.views, framing, rng)
+        x, y = sites_m[site.on_map]
+        rows += _render_site(world, site, (float(x), float(y)), shots, settings)
         count(len(shots))
     write_text(job.note, json.dumps(rows))
     return rows
 
 
-def _places(job: Job, world: World, tile: float) -> np.ndarray:
-    """Sites of the map, enough for the job; set closer together when holes leave too few."""
+def _find_job_sites(job: Job, world: World, tile: float) -> np.ndarray:
+    """(n, 2) sites of the map, enough for the job; closer together if holes leave too few."""
     spacing, needed = job.spacing, job.sites[-1].on_map + 1
-    together = LAYOUTS[job.settings.like].together
     seed = site_seed(job.settings.seed, job.source.name)
     contrast = RASTER_CONTRAST if world.satellite.baked else 0.0
     for _ in range(12):
-        places = find_sites(world, spacing, tile, seed, together, contrast)
-        if len(places) >= needed:
-            return places
+        sites_m = find_sites(world, spacing, tile, seed, job.settings.rendering.adjacent, contrast)
+        if len(sites_m) >= needed:
+            return sites_m
         spacing *= 0.85
     raise SkyPartError(f"map {job.source.name}: too little valid ground for its {needed} locations; use other maps")
 
 
-def _look(settings: Settings, view: str, place: int, flight: int) -> Look:
-    rng = np.random.default_rng([settings.seed, 7, place, flight])
-    return draw_look(rng, "drone" if view == "drone" else "satellite", settings.strengths)
+def _sample_appearance(settings: Settings, view: str, location: int, flight: int) -> Appearance:
+    rng = np.random.default_rng([settings.seed, 7, location, flight])
+    return sample_appearance(rng, "drone" if view == "drone" else "satellite", settings.strengths)
 
 
-def _draw_site(
+def _render_site(
     world: World, site: Site, centre: tuple[float, float], shots: list[Shot], settings: Settings
 ) -> list[dict[str, str]]:
-    """Draw all pictures of one location that are not there yet."""
+    """Render all missing images of one location; returns one row per image."""
     rows, lighting = [], {}
     out = Path(settings.out)
     for index, shot in enumerate(shots):
@@ -162,33 +162,33 @@ def _draw_site(
         missing = [out / path for path in shot.paths if not (out / path).is_file()]
         if not missing:
             continue
-        look = _look(settings, shot.view, site.number, shot.flight)
+        appearance = _sample_appearance(settings, shot.view, site.number, shot.flight)
         ground = {"drone": world.drone, "satellite": world.satellite, "old": world.old_satellite}[shot.view]
         if (shot.flight, shot.view) not in lighting:
-            lighting = {(shot.flight, shot.view): Lighting(ground, look)}
+            lighting = {(shot.flight, shot.view): Lighting(ground, appearance)}
         light = lighting[shot.flight, shot.view]
         rng = np.random.default_rng([settings.seed, 9, site.number, index])
         if shot.pose is not None:
-            picture = render_drone(world, shot.pose, settings.image_size, look, rng, light)
+            image = render_drone(world, shot.pose, settings.image_size, appearance, rng, light)
         else:
-            picture = render_satellite(world, centre, shot.metres, settings.image_size, look, rng, ground, light)
-        _save(picture, missing, shot, out, look.jpeg)
+            image = render_satellite(world, centre, shot.metres, settings.image_size, appearance, rng, ground, light)
+        _save_image(image, missing, shot, out, appearance.jpeg)
     return rows
 
 
-def _save(picture: RgbImage, missing: list[Path], shot: Shot, out: Path, quality: int) -> None:
-    """Write a picture once and link it to its other places."""
+def _save_image(image: RgbImage, missing: list[Path], shot: Shot, out: Path, quality: int) -> None:
+    """Write an image once and link it to its other paths."""
     first = out / shot.paths[0]
     if first in missing:
         suffix = first.suffix.lower()
         if suffix in (".png", ".tif"):
-            # These formats keep every bit; the traces of the camera's JPEG stay in the picture.
-            coded = cv2.imencode(".jpg", picture[:, :, ::-1], [cv2.IMWRITE_JPEG_QUALITY, quality])[1]
-            picture = np.asarray(cv2.imdecode(coded, cv2.IMREAD_COLOR), dtype=np.uint8)[:, :, ::-1]
+            # These formats are lossless; simulate the JPEG artefacts of the camera first.
+            coded = cv2.imencode(".jpg", image[:, :, ::-1], [cv2.IMWRITE_JPEG_QUALITY, quality])[1]
+            image = np.asarray(cv2.imdecode(coded, cv2.IMREAD_COLOR), dtype=np.uint8)[:, :, ::-1]
         lossless: dict[str, dict[str, Any]] = {".png": {"compress_level": 4}, ".tif": {"compression": "tiff_lzw"}}
         options = lossless.get(suffix, {"quality": quality})
         with atomic_path(first) as temporary:
-            Image.fromarray(np.ascontiguousarray(picture)).save(temporary, **options)
+            Image.fromarray(np.ascontiguousarray(image)).save(temporary, **options)
     for other in missing:
         if other != first:
             with atomic_path(other) as temporary:
@@ -199,12 +199,12 @@ def _save(picture: RgbImage, missing: list[Path], shot: Shot, out: Path, quality
 
 
 def _row(world: World, site: Site, centre: tuple[float, float], shot: Shot) -> dict[str, str]:
-    """The pose of a picture as text, with the position of the camera and of the ground it looks at."""
+    """The pose of an image as text, with the positions of the camera and of its target."""
     row = {"path": shot.paths[0], "location": site.name, "view": shot.view, "all_paths": "|".join(shot.paths)}
     lon, lat = world.lonlat(*centre)
     row |= {"target_lat": f"{lat:.8f}", "target_lon": f"{lon:.8f}", "altitude_m": f"{shot.metres:.2f}"}
     if shot.pose is not None:
-        x, y, _ = shot.pose.position(world)
+        x, y, _ = camera_centre(shot.pose, world)
         lon, lat = world.lonlat(x, y)
         aim_lon, aim_lat = world.lonlat(*shot.pose.target)
         row |= {

@@ -1,7 +1,7 @@
-"""Heights guessed from an orthophoto alone: roofs and crowns that a flat map does not have.
+"""Guess heights from an orthophoto alone: roofs and tree crowns for a map without a surface model.
 
-What is guessed is often wrong in place and always in measure; it serves to draw pictures in which tall things lean,
-hide what is behind them and show their walls, as in oblique photos of any town, where no heights are to be had.
+The guesses are often in the wrong place and never exact. Their purpose is to render images in which tall objects lean,
+hide what is behind them and show their walls, as in oblique photos of a town.
 """
 
 import math
@@ -16,55 +16,55 @@ from skypart.worlds.ground import ByteMap, FloatMap, World
 from skypart.worlds.relief import ground_from_raster, vegetation_of
 
 CELL_M = 0.6
-"""The picture is looked at in cells of this many metres, or its own if they are larger."""
+"""The orthophoto is analysed in cells of this many metres, or its own if they are larger."""
 ROOF_M2 = (30.0, 9000.0)
-NARROWEST_M = 4.0
-LONGEST = 5.0
+MIN_WIDTH_M = 4.0
+MAX_ASPECT = 5.0
 """Largest ratio of a roof's sides."""
-FULL = 0.66
-"""Smallest share of its rectangle that a roof fills."""
-EDGES = (44, 30, 20, 13)
-"""Grey levels between neighbouring cells that part surfaces, tried in turn: whole roofs first, then their sides."""
-SHADE = 62.0
-"""Grey level below which a surface lies in shadow or under water."""
-PALE, PAVED_M2 = 150.0, 350.0
-"""What is larger and darker than this is rather asphalt or bare soil than a roof."""
-CROWN = 118.0
-"""Grey level up to which vegetation is crowns, not grass."""
+MIN_FILL = 0.66
+"""Smallest fraction of its rectangle that a roof fills."""
+EDGE_LEVELS = (44, 30, 20, 13)
+"""Grey level steps that separate surfaces, tried in turn: whole roofs first, then their sides."""
+SHADOW_LEVEL = 62.0
+"""Grey level below which a surface is in shadow or water."""
+BRIGHT_LEVEL, PAVED_M2 = 150.0, 350.0
+"""A surface that is larger and darker than this is probably asphalt or bare soil, not a roof."""
+CROWN_LEVEL = 118.0
+"""Grey level up to which vegetation is tree crowns, not grass."""
 
 
-def raised(world: World, rng: np.random.Generator) -> World:
-    """A flat world with the heights that its drone's date lets guess, at all dates; any other as it is."""
+def with_guessed_heights(world: World, rng: np.random.Generator) -> World:
+    """Add heights guessed from the drone's date to all dates of a flat world; other worlds are returned unchanged."""
     if any(date.heights.any() for date in world.dates):
         return world
-    heights = guessed_heights(world.drone.rgb, world.gsd, rng)
+    heights = guess_heights(world.drone.rgb, world.gsd, rng)
     earth = np.zeros_like(heights)
     dates = [ground_from_raster(date.rgb, heights, None, world.gsd, earth) for date in world.dates]
     return replace(world, dates=dates)
 
 
-def guessed_heights(rgb: RgbImage, gsd: float, rng: np.random.Generator) -> FloatMap:
-    """Metres above the bare earth, (h, w), of what looks like roofs and crowns in (h, w, 3) uint8."""
+def guess_heights(rgb: RgbImage, gsd: float, rng: np.random.Generator) -> FloatMap:
+    """(h, w) metres above the bare earth of what looks like roofs and crowns in (h, w, 3) uint8."""
     height, width = rgb.shape[:2]
     scale = min(gsd / CELL_M, 1.0)
     small = (max(round(width * scale), 8), max(round(height * scale), 8))
     coarse = cv2.resize(rgb, small, interpolation=cv2.INTER_AREA)
     cell = gsd * width / small[0]
     green = vegetation_of(coarse)
-    found = np.maximum(_crowns(coarse, green, cell, rng), _roofs(coarse, green, cell, rng))
+    found = np.maximum(_guess_crowns(coarse, green, cell, rng), _guess_roofs(coarse, green, cell, rng))
     tall: FloatMap = cv2.resize(found, (width, height), interpolation=cv2.INTER_LINEAR)
     return tall
 
 
-def _roofs(rgb: RgbImage, green: ByteMap, cell: float, rng: np.random.Generator) -> FloatMap:
-    """Flat or gabled tops over surfaces of one colour that fill a rectangle of a building's size."""
+def _guess_roofs(rgb: RgbImage, green: ByteMap, cell: float, rng: np.random.Generator) -> FloatMap:
+    """(h, w) flat or gabled roofs over surfaces of one colour that fill a rectangle of a building's size."""
     heights = np.zeros(rgb.shape[:2], dtype=np.float32)
     even = cv2.pyrMeanShiftFiltering(np.ascontiguousarray(rgb), 4, 14)
     edge = np.zeros(rgb.shape[:2], dtype=np.float32)
     for channel in cv2.split(even):
         edge = np.maximum(edge, cv2.morphologyEx(channel, cv2.MORPH_GRADIENT, np.ones((3, 3), np.uint8)))
     grey = cv2.cvtColor(rgb, cv2.COLOR_RGB2GRAY)
-    for contrast in EDGES:
+    for contrast in EDGE_LEVELS:
         inside = ((edge < contrast) & (green < 130)).astype(np.uint8)
         inside = cv2.morphologyEx(inside, cv2.MORPH_OPEN, np.ones((3, 3), np.uint8))
         count, labels, stats, _ = cv2.connectedComponentsWithStats(inside, connectivity=4)
@@ -75,9 +75,9 @@ def _roofs(rgb: RgbImage, green: ByteMap, cell: float, rng: np.random.Generator)
             window = (slice(top, top + high), slice(left, left + wide))
             mask = labels[window] == label
             bright = float(grey[window][mask].mean())
-            if bright < SHADE or float((heights[window][mask] > 0).mean()) > 0.3:
+            if bright < SHADOW_LEVEL or float((heights[window][mask] > 0).mean()) > 0.3:
                 continue
-            if bright < PALE and size * cell * cell > PAVED_M2 and rng.uniform() < 0.85:
+            if bright < BRIGHT_LEVEL and size * cell * cell > PAVED_M2 and rng.uniform() < 0.85:
                 continue
             _raise_roof(heights, mask.astype(np.uint8), (left, top), cell, rng)
     return heights
@@ -86,12 +86,12 @@ def _roofs(rgb: RgbImage, green: ByteMap, cell: float, rng: np.random.Generator)
 def _raise_roof(
     heights: FloatMap, mask: ByteMap, corner: tuple[int, int], cell: float, rng: np.random.Generator
 ) -> None:
-    """Put a roof over the rectangle around `mask`, whose first cell is (column, row) `corner`, if it is like one."""
+    """Add a roof over the rectangle around `mask`, which starts at (column, row) `corner`, if it can be a roof."""
     (x, y), sides, turn = cv2.minAreaRect(cv2.findNonZero(mask))
-    sides = (sides[0] + 3.0, sides[1] + 3.0)  # the rim of one colour's surface was taken for its edge
+    sides = (sides[0] + 3.0, sides[1] + 3.0)  # the edge detector removed the border of the surface
     short, long = min(sides) * cell, max(sides) * cell
     filled = float(mask.sum() + 1.5 * (sides[0] + sides[1])) / (sides[0] * sides[1])
-    if short < NARROWEST_M or long > LONGEST * short or filled < FULL or short * long < ROOF_M2[0]:
+    if short < MIN_WIDTH_M or long > MAX_ASPECT * short or filled < MIN_FILL or short * long < ROOF_M2[0]:
         return
     if rng.uniform() < 0.12:
         return
@@ -113,10 +113,10 @@ def _raise_roof(
     np.maximum(part, roof.astype(np.float32), out=part)
 
 
-def _crowns(rgb: RgbImage, green: ByteMap, cell: float, rng: np.random.Generator) -> FloatMap:
-    """Domes over dark green."""
+def _guess_crowns(rgb: RgbImage, green: ByteMap, cell: float, rng: np.random.Generator) -> FloatMap:
+    """(h, w) domes over dark green."""
     grey = cv2.GaussianBlur(cv2.cvtColor(rgb, cv2.COLOR_RGB2GRAY), (3, 3), 0)
-    dark = ((green > 60) & (grey < CROWN)).astype(np.uint8)
+    dark = ((green > 60) & (grey < CROWN_LEVEL)).astype(np.uint8)
     dark = cv2.morphologyEx(dark, cv2.MORPH_OPEN, cv2.getStructuringElement(cv2.MORPH_ELLIPSE, (3, 3)))
     rim = cv2.distanceTransform(dark, cv2.DIST_L2, 3) * np.float32(cell)
     noise = cv2.resize(

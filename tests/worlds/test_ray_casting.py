@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from skypart.worlds import Camera, Pose, render_drone, render_satellite
-from skypart.worlds.cast import cast_orthographic, cast_pinhole
+from skypart.worlds.ray_casting import cast_orthographic, cast_pinhole
 from tests.worlds.conftest import flat_world
 
 TOWER_M = 40.0
@@ -35,7 +35,7 @@ def test_hits_project_back_to_their_own_pixel(tilt: float, azimuth: float) -> No
 
 
 @pytest.mark.parametrize("azimuth", [0.0, 77.0, 200.0])
-def test_a_towers_top_and_base_land_where_the_pinhole_says(azimuth: float) -> None:
+def test_top_and_base_of_a_tower_project_to_the_right_pixels(azimuth: float) -> None:
     world = flat_world(np.zeros((1600, 1600, 3), np.uint8), _tower(4), gsd=0.25)
     camera = Camera.at(world, Pose((200.0, -200.0), 150.0, 45.0, azimuth, 45.0), 400)
     hits = cast_pinhole(world.drone, camera)
@@ -49,7 +49,7 @@ def test_a_towers_top_and_base_land_where_the_pinhole_says(azimuth: float) -> No
             assert inside > -1.0 or hits.z[row, column] < 0.05
 
 
-def test_a_wall_hides_what_lies_behind_it() -> None:
+def test_a_wall_hides_the_ground_behind_it() -> None:
     heights = np.zeros((800, 800), dtype=np.float32)
     heights[400:404, :] = 20.0
     rgb = np.zeros((800, 800, 3), np.uint8)
@@ -65,7 +65,7 @@ def test_a_wall_hides_what_lies_behind_it() -> None:
     assert hits.wall[:, 150].any() and (hits.z[:, 150][hits.wall[:, 150]] < 20.3).all()
 
 
-def test_looking_down_on_flat_ground_is_the_orthographic_crop() -> None:
+def test_a_nadir_view_of_flat_ground_equals_the_orthographic_crop() -> None:
     rng = np.random.default_rng(3)
     coarse = rng.integers(0, 255, (40, 40, 3)).astype(np.uint8)
     world = flat_world(coarse.repeat(20, 0).repeat(20, 1))
@@ -76,7 +76,7 @@ def test_looking_down_on_flat_ground_is_the_orthographic_crop() -> None:
     assert np.abs(drone - satellite).mean() < 1.0
 
 
-def test_a_turned_camera_turns_the_picture() -> None:
+def test_a_rotated_camera_rotates_the_image() -> None:
     rgb = np.zeros((400, 400, 3), np.uint8)
     rgb[:, 200:] = 255  # white in the east
     world = flat_world(rgb)

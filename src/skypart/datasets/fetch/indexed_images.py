@@ -1,4 +1,4 @@
-"""Pictures with an index.csv: places cut from GeoTIFFs, and mosaics of web map tiles."""
+"""Map images with an index.csv: images of places from GeoTIFFs, and mosaics of web map tiles."""
 
 import csv
 import io
@@ -27,18 +27,18 @@ PLACE = re.compile(r"(?P<city>.+)_(?P<year>\d{4})_(?P<place>\d+)")
 
 
 def make_places(files: Mapping[str, Path], out: Path, quality: int = 95) -> None:
-    """GeoTIFFs CITY_YEAR_PLACE.tif -> images/*.jpg of their first three bands, and index.csv with their corners."""
+    """Convert GeoTIFFs CITY_YEAR_PLACE.tif to images/*.jpg (first three bands) and index.csv (their corners)."""
     rows = []
-    for name in track(sorted(files), "pictures"):
+    for name in track(sorted(files), "images"):
         matched = PLACE.fullmatch(Path(name).stem)
         if matched is None:
             raise SkyPartError(f"{name}: not named CITY_YEAR_PLACE.tif; the source has changed")
         rgb, facts = _read_place(files[name])
-        picture = f"{Path(name).stem}.jpg"
-        with atomic_path(out / "images" / picture) as temporary:
+        image = f"{Path(name).stem}.jpg"
+        with atomic_path(out / "images" / image) as temporary:
             Image.fromarray(rgb).save(temporary, quality=quality)
         rows.append(
-            {"file": picture, "city": matched["city"], "place": matched["place"], "year": matched["year"]} | facts
+            {"file": image, "city": matched["city"], "place": matched["place"], "year": matched["year"]} | facts
         )
     write_index(out / "index.csv", sorted(rows, key=lambda row: str(row["file"])))
 
@@ -52,7 +52,7 @@ def _read_place(file: Path) -> tuple[NDArray[np.uint8], dict[str, Any]]:
     except (rasterio.errors.RasterioError, IndexError) as error:
         raise SkyPartError(f"{file}: not a readable GeoTIFF ({error}); delete it and fetch again") from error
     if epsg is None or bands.dtype != np.uint8 or transform.a <= 0 or transform.e != -transform.a or transform.b:
-        raise SkyPartError(f"{file}: not a north-up picture of bytes with a known projection; the source has changed")
+        raise SkyPartError(f"{file}: not a north-up 8-bit image with a known projection; the source has changed")
     return np.ascontiguousarray(bands.transpose(1, 2, 0)), {
         "epsg": epsg,
         "x_ul": f"{transform.c:.1f}",
@@ -65,7 +65,7 @@ def _read_place(file: Path) -> tuple[NDArray[np.uint8], dict[str, Any]]:
 
 @dataclass(frozen=True)
 class Mosaic:
-    """A rectangle of web map tiles, made at half their resolution. x, y: the north-west tile; columns, rows: tiles."""
+    """A rectangle of web map tiles, at half their resolution. x, y: the north-west tile; columns, rows: in tiles."""
 
     name: str
     x: int
@@ -87,7 +87,7 @@ class Mosaic:
         return latitude, self.x / count * 360 - 180
 
     def facts(self) -> dict[str, Any]:
-        """Its line of index.csv."""
+        """Its row of index.csv."""
         latitude, longitude = self.corner
         gsd = 2 * EQUATOR_M / TILE / 2**self.zoom * math.cos(math.radians(latitude))
         width, height = self.columns * TILE // 2, self.rows * TILE // 2
@@ -106,13 +106,13 @@ class Mosaic:
 def make_mosaics(
     mosaics: Sequence[Mosaic], tiles: Mapping[tuple[int, int], Path], out: Path, quality: int = 93
 ) -> None:
-    """Join the tiles of each mosaic, halve it by averaging, and write it with index.csv."""
+    """Join the tiles of each mosaic, downsample it by 2, and write it and index.csv."""
     for mosaic in track(mosaics, "mosaics"):
         joined = np.zeros((mosaic.rows * TILE, mosaic.columns * TILE, 3), dtype=np.uint8)
         for x, y in mosaic.tiles:
             pixels = read_rgb(tiles[x, y])
             if pixels.shape != (TILE, TILE, 3):
-                raise SkyPartError(f"{tiles[x, y]}: a tile must have {TILE} x {TILE} pixels; the source has changed")
+                raise SkyPartError(f"{tiles[x, y]}: the tile is not {TILE} x {TILE} pixels; the source has changed")
             row, column = (y - mosaic.y) * TILE, (x - mosaic.x) * TILE
             joined[row : row + TILE, column : column + TILE] = pixels
         half = cv2.resize(joined, None, fx=0.5, fy=0.5, interpolation=cv2.INTER_AREA)
@@ -122,7 +122,7 @@ def make_mosaics(
 
 
 def write_index(file: Path, rows: Sequence[Mapping[str, Any]]) -> None:
-    """Write index.csv, the file that makes the pictures beside it maps."""
+    """Write index.csv, which georeferences the images beside it."""
     text = io.StringIO(newline="")
     writer = csv.DictWriter(text, list(rows[0]))
     writer.writeheader()

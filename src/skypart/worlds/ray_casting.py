@@ -1,8 +1,8 @@
-"""Where each pixel's ray first meets the height field, seen through a pinhole or from a satellite.
+"""Where each pixel's ray first hits the height field, for a pinhole camera or a satellite.
 
-For the pinhole, the plan around the camera is cut into rays of one azimuth each; along one of them the ground
-point at distance r is seen at slope (height - camera height) / r, and it is visible exactly where that slope is
-larger than all before it. So the running maximum of the slope gives, by one sorted search, the hit of a pixel.
+For the pinhole camera, the ground is sampled along one profile per azimuth. The ground point at distance r is seen at
+slope (height - camera height) / r, and it is visible if that slope is larger than all before it. So a sorted search in
+the running maximum of the slope gives the hit of a pixel.
 """
 
 import math
@@ -18,7 +18,7 @@ from skypart.worlds.ground import FloatMap, Ground, sample
 WALL_RISE = 2.0
 """Rise over run from which a surface counts as a wall."""
 HORIZON = -0.035
-"""Slope of a ray above which the sky is drawn."""
+"""Slope of a ray above which the pixel is sky."""
 MAX_ROWS = 8192
 
 
@@ -84,7 +84,7 @@ def cast_pinhole(ground: Ground, camera: Camera) -> Hits:
 
 
 def _radii(start: float, stop: float, altitude: float, focal: float, gsd: float) -> NDArray[np.float32]:
-    """Distances at which the ground is probed: a raster cell apart, farther apart where a pixel covers more."""
+    """Distances at which the ground is sampled: one raster cell apart, or farther where a pixel covers more."""
     radii, reach = [start], start
     while reach < stop:
         reach += max(0.8 * gsd, 0.75 * (reach * reach + altitude * altitude) / (altitude * focal))
@@ -110,13 +110,13 @@ def _profiles(
 
 
 def _first_above(seen: FloatMap, row: NDArray[np.int64], slope: FloatMap) -> NDArray[np.int64]:
-    """For each pixel the first column of its `row` of `seen` (rows, columns) that is at least `slope`."""
+    """For each pixel, the first column of its `row` of `seen` (rows, columns) that is at least `slope`."""
     best = np.maximum.accumulate(seen, axis=1).astype(np.float64)
     floor = float(slope.min()) - 1.0
     np.clip(best, floor, 1.0, out=best)
     stride = 2.0 * (1.0 - floor)
     best += stride * np.arange(len(best))[:, None]
-    # Up the image columns the keys rise and stay in one row for long, which keeps the search in the cache.
+    # Going up an image column, the keys increase and mostly stay in one row, so the search stays in the CPU cache.
     keys = np.ascontiguousarray((slope + stride * row).T[:, ::-1])
     place = np.searchsorted(best.ravel(), keys.ravel()).reshape(keys.shape)[:, ::-1].T
     index: NDArray[np.int64] = np.clip(place - row * seen.shape[1], 0, seen.shape[1])
@@ -128,14 +128,14 @@ def cast_orthographic(
 ) -> Hits:
     """Hits of parallel rays on a square of `metres` around `centre`, (size, size).
 
-    lean: horizontal shift (east, north) in the picture of a point one metre above the bare earth at the centre,
-    as a satellite off the zenith gives it. turn: compass degrees of the image's up direction.
+    lean: horizontal shift (east, north) in the image per metre above the bare earth at the centre, as seen by a
+    satellite off the zenith. turn: compass degrees of the image's up direction.
     """
     axis = ((np.arange(size) + 0.5) / size - 0.5) * metres
     sin, cos = math.sin(math.radians(turn)), math.cos(math.radians(turn))
-    plain_x = (centre[0] + cos * axis[None, :] - sin * axis[:, None]).astype(np.float32)
-    plain_y = (centre[1] - sin * axis[None, :] - cos * axis[:, None]).astype(np.float32)
-    heights = sample(ground.heights, ground.gsd, plain_x, plain_y).astype(np.float32)
+    flat_x = (centre[0] + cos * axis[None, :] - sin * axis[:, None]).astype(np.float32)
+    flat_y = (centre[1] - sin * axis[None, :] - cos * axis[:, None]).astype(np.float32)
+    heights = sample(ground.heights, ground.gsd, flat_x, flat_y).astype(np.float32)
     base = float(ground.terrain[_cell(ground, centre)])
     amount = math.hypot(*lean)
     z = np.full_like(heights, -np.inf)
@@ -146,11 +146,11 @@ def cast_orthographic(
         step = max(0.5 * metres / size / amount, 0.25)
         for level in np.arange(low, high + step, step):
             shift_x, shift_y = np.float32(lean[0] * (level - base)), np.float32(lean[1] * (level - base))
-            here = sample(ground.heights, ground.gsd, plain_x - shift_x, plain_y - shift_y)
+            here = sample(ground.heights, ground.gsd, flat_x - shift_x, flat_y - shift_y)
             np.copyto(z, np.float32(level), where=here >= level)
         z = np.where(np.isfinite(z), z, np.float32(base))
-    x = plain_x - np.float32(lean[0]) * (z - np.float32(base))
-    y = plain_y - np.float32(lean[1]) * (z - np.float32(base))
+    x = flat_x - np.float32(lean[0]) * (z - np.float32(base))
+    y = flat_y - np.float32(lean[1]) * (z - np.float32(base))
     top = sample(ground.heights, ground.gsd, x, y).astype(np.float32)
     wall = top > z + np.float32(1.5 + (0.5 * metres / size / amount if amount >= 1e-4 else 0.0))
     away = np.zeros_like(z)

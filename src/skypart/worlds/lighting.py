@@ -1,4 +1,4 @@
-"""Colour of each hit: the ground or a synthetic facade, the season on vegetation, sun, cast shadows and haze."""
+"""The colour of each hit: ground or synthetic facade, season of vegetation, sun, cast shadows and haze."""
 
 import math
 
@@ -6,22 +6,22 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-from skypart.worlds.cast import Hits
+from skypart.worlds.appearance import Appearance
 from skypart.worlds.ground import NO_ANGLE, FloatMap, Ground, sample, sample_points
-from skypart.worlds.look import Look
+from skypart.worlds.ray_casting import Hits
 
 BAKED_RELIGHT = 0.3
-"""Share of our own light on a photo that has its light in it already."""
+"""Strength of the simulated light on a photo, which already contains real light."""
 FLOOR_M, WINDOW_M = 3.2, 2.6
 HAZE_COLOUR = np.array([0.74, 0.79, 0.85], dtype=np.float32)
 
 
 class Lighting:
-    """Sunlight over one ground: direction, and the height below which a point lies in shadow."""
+    """Sunlight over one ground: its direction, and the height below which a point is in shadow."""
 
-    def __init__(self, ground: Ground, look: Look) -> None:
-        azimuth, elevation = (math.radians(angle) for angle in look.sun)
-        self.look = look
+    def __init__(self, ground: Ground, appearance: Appearance) -> None:
+        azimuth, elevation = (math.radians(angle) for angle in appearance.sun)
+        self.appearance = appearance
         self.ground = ground
         self.sun = np.array(
             [math.cos(elevation) * math.sin(azimuth), math.cos(elevation) * math.cos(azimuth), math.sin(elevation)],
@@ -30,7 +30,7 @@ class Lighting:
         self.shadow_gsd = ground.gsd * 2
         self.shadow_top = _shadow_heights(ground, azimuth, elevation)
 
-    def shine(self, hits: Hits, slopes: FloatMap) -> FloatMap:
+    def illuminate(self, hits: Hits, slopes: FloatMap) -> FloatMap:
         """Light on each hit, 1 = level ground in the sun. slopes: (n, n, 2) rise to the east and north."""
         east, north = slopes[:, :, 0], slopes[:, :, 1]
         up = np.where(hits.wall, np.float32(0.05), np.float32(1.0))
@@ -39,7 +39,7 @@ class Lighting:
         facing = np.clip(facing / max(float(self.sun[2]), 0.35), 0.0, 1.5)
         top = sample(self.shadow_top, self.shadow_gsd, hits.x, hits.y).astype(np.float32)
         lit = np.clip((hits.z - top) * np.float32(0.8) + np.float32(1.1), 0.0, 1.0)
-        direct = np.float32(self.look.direct)
+        direct = np.float32(self.appearance.direct)
         light: FloatMap = (1 - direct) + direct * facing * lit
         if self.ground.baked:
             mild = 1.0 + (light - 1.0) * np.float32(BAKED_RELIGHT)
@@ -48,7 +48,7 @@ class Lighting:
 
 
 def _shadow_heights(ground: Ground, azimuth: float, elevation: float) -> FloatMap:
-    """At half size, for each cell the height up to which something towards the sun throws its shadow.
+    """At half size, for each cell, the height up to which it is in the shadow of something towards the sun.
 
     Doubling: what shades within 2k cells is what shades within k, here or k cells towards the sun.
     """
@@ -57,7 +57,7 @@ def _shadow_heights(ground: Ground, azimuth: float, elevation: float) -> FloatMa
     relief = min(float(top.max() - top.min()), 80.0)
     reach = relief / math.tan(elevation) / cell
     shaded, step = top.copy(), 1.0
-    # The first shift leaves the cell itself out, so that a roof does not shade itself.
+    # The first shift excludes the cell itself, so that a roof does not shade itself.
     shaded = _towards_sun(top, azimuth, elevation, 1.0, cell)
     while step < reach:
         shaded = np.maximum(shaded, _towards_sun(shaded, azimuth, elevation, step, cell))
@@ -66,7 +66,7 @@ def _shadow_heights(ground: Ground, azimuth: float, elevation: float) -> FloatMa
 
 
 def _towards_sun(top: FloatMap, azimuth: float, elevation: float, step: float, cell: float) -> FloatMap:
-    """The map moved by `step` cells away from the sun and lowered by the ray's fall over that way."""
+    """The map moved by `step` cells away from the sun and lowered by the descent of the ray over that distance."""
     matrix = np.array([[1.0, 0.0, step * math.sin(azimuth)], [0.0, 1.0, -step * math.cos(azimuth)]])
     moved: FloatMap = cv2.warpAffine(
         top, matrix, top.shape[::-1], flags=cv2.INTER_LINEAR | cv2.WARP_INVERSE_MAP, borderMode=cv2.BORDER_REFLECT_101
@@ -75,40 +75,40 @@ def _towards_sun(top: FloatMap, azimuth: float, elevation: float, step: float, c
 
 
 def colour_hits(ground: Ground, hits: Hits, lighting: Lighting, pixel_m: float | FloatMap) -> FloatMap:
-    """Scene colours (n, n, 3) float32, 1 = white. pixel_m: ground metres a pixel covers, to choose the level."""
-    look = lighting.look
+    """Scene colours (n, n, 3) float32, 1 = white. pixel_m: ground metres per pixel, for the level of detail."""
+    appearance = lighting.appearance
     read = _ground_colour(ground, hits, pixel_m)
     slopes = sample(ground.slopes, ground.gsd, hits.x, hits.y).astype(np.float32)
     slopes = (slopes - np.float32(128)) * np.float32(2 / 127)
     if hits.wall.any():
         _paint_walls(ground, hits, slopes, read)
-    light = lighting.shine(hits, slopes) * np.float32(1 / 255)
-    clear = _clearness(hits, look)
-    # Plane by plane: numpy is several times slower on a last axis of three.
+    light = lighting.illuminate(hits, slopes) * np.float32(1 / 255)
+    clear = _transmittance(hits, appearance)
+    # Channel by channel: numpy is several times slower on a last axis of length 3.
     planes = []
     for channel in range(3):
         plane = read[:, :, channel] * light
-        if look.season[channel] != 1.0:
-            plane *= 1 + read[:, :, 3] * np.float32((look.season[channel] - 1) / 255)
-        if look.haze:
+        if appearance.season[channel] != 1.0:
+            plane *= 1 + read[:, :, 3] * np.float32((appearance.season[channel] - 1) / 255)
+        if appearance.haze:
             plane = HAZE_COLOUR[channel] + (plane - HAZE_COLOUR[channel]) * clear
         planes.append(plane)
-    picture: FloatMap = cv2.merge(planes)
+    image: FloatMap = cv2.merge(planes)
     if hits.sky.any():
-        picture[hits.sky] = HAZE_COLOUR
-    return picture
+        image[hits.sky] = HAZE_COLOUR
+    return image
 
 
-def _clearness(hits: Hits, look: Look) -> FloatMap | np.float32:
-    """Share of each hit's own light that the haze lets through; satellites have the same haze everywhere."""
+def _transmittance(hits: Hits, appearance: Appearance) -> FloatMap | np.float32:
+    """Fraction of each hit's light that passes the haze; for satellites it is the same everywhere."""
     if hits.distance.any():
-        clear: FloatMap = np.exp(-np.float32(look.haze) * np.hypot(hits.distance, np.float32(150)))
+        clear: FloatMap = np.exp(-np.float32(appearance.haze) * np.hypot(hits.distance, np.float32(150)))
         return clear
-    return np.float32(1 - look.haze)
+    return np.float32(1 - appearance.haze)
 
 
 def _ground_colour(ground: Ground, hits: Hits, pixel_m: float | FloatMap) -> NDArray[np.uint8]:
-    """Colour and vegetation, (n, n, 4) uint8, read at the level of detail that fits the pixel."""
+    """Colour and vegetation, (n, n, 4) uint8, sampled at the level of detail that fits the pixel size."""
     limits = [ground.gsd * np.sqrt(2.0), ground.gsd * np.sqrt(8.0)]
     level = np.digitize(np.asarray(pixel_m), limits)
     wanted = np.flatnonzero(np.bincount(np.atleast_1d(level).ravel(), minlength=3))
@@ -123,8 +123,8 @@ def _ground_colour(ground: Ground, hits: Hits, pixel_m: float | FloatMap) -> NDA
     return read
 
 
-def _paint_walls(ground: Ground, hits: Hits, slopes: FloatMap, picture: NDArray[np.uint8]) -> None:
-    """Put facade colours with floors and windows on the wall pixels of (n, n, 4) `picture`, in place."""
+def _paint_walls(ground: Ground, hits: Hits, slopes: FloatMap, image: NDArray[np.uint8]) -> None:
+    """Paint facades with floors and windows on the wall pixels of (n, n, 4) `image`, in place."""
     rows, columns = np.nonzero(hits.wall)
     inner_x, inner_y, x, y = (part[rows, columns] for part in (hits.inner_x, hits.inner_y, hits.x, hits.y))
     colour = sample_points(ground.facades, ground.gsd, inner_x, inner_y, nearest=True).astype(np.float32)
@@ -140,4 +140,4 @@ def _paint_walls(ground: Ground, hits: Hits, slopes: FloatMap, picture: NDArray[
     window = (floor > 0.3) & (floor < 0.75) & (bay > 0.22) & (bay < 0.7) & (angle != NO_ANGLE)
     shade = np.where(window, np.float32(0.55), np.float32(1.0))
     shade *= np.clip(0.75 + 0.03 * above, 0.75, 1.0).astype(np.float32)
-    picture[rows, columns, :3] = (colour * shade[:, None]).astype(np.uint8)
+    image[rows, columns, :3] = (colour * shade[:, None]).astype(np.uint8)
