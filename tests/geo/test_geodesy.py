@@ -4,7 +4,7 @@ from pyproj import CRS, Geod, Transformer
 
 from skypart.errors import SkyPartError
 from skypart.geo import geodesy
-from skypart.geo.geodesy import LocalFrame, wrapped
+from skypart.geo.geodesy import LocalFrame, wrap_longitude
 
 CENTRES = [
     (33.64, 72.99),
@@ -86,5 +86,5 @@ def test_a_place_off_the_earth_is_refused() -> None:
 
 
 def test_wrapped_longitudes() -> None:
-    assert np.allclose(wrapped([181, -181, 359, 0], 0), [-179, 179, -1, 0])
-    assert np.allclose(wrapped([-179.5], 179.0), [180.5])
+    assert np.allclose(wrap_longitude([181, -181, 359, 0], 0), [-179, 179, -1, 0])
+    assert np.allclose(wrap_longitude([-179.5], 179.0), [180.5])
