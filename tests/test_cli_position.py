@@ -15,7 +15,7 @@ from PIL import Image
 
 from skypart.geo.geodesy import distance_m
 from skypart.maps.index import MapIndex
-from skypart.maps.manifest import Manifest
+from skypart.maps.manifest import IndexManifest
 from skypart.model import embedder
 from skypart.position import photos
 from skypart.position.fix import Fix, Hints, Prior
@@ -248,7 +248,7 @@ def test_calibrate_writes_its_report_and_the_index_knows_it(run: Run, tmp_path: 
     with Image.open(picture) as drawn:
         assert drawn.width > 1000
     report = json.loads(picture.with_suffix(".json").read_text())
-    assert Manifest.read(index).calibration == report["calibration"]
+    assert IndexManifest.read(index).calibration == report["calibration"]
     photo = save(tmp_path / "photo.jpg", heading=True)
     code, out, _ = run("locate", index, photo)
     assert code == 0 and "not calibrated" not in out
@@ -361,10 +361,10 @@ def test_maps_lists_what_an_index_holds(tmp_path: Path, run: Run) -> None:
 
 def test_maps_takes_a_map_out(tmp_path: Path, run: Run) -> None:
     index = two_maps(tmp_path)
-    views = {entry.name: entry.views for entry in Manifest.read(index).maps}
+    views = {entry.name: entry.views for entry in IndexManifest.read(index).maps}
     code, text, _ = run("maps", index, "--remove", "west")
     assert code == 0 and f"removed west: {views['west']} views" in text
-    assert [entry.name for entry in Manifest.read(index).maps] == ["east"]
+    assert [entry.name for entry in IndexManifest.read(index).maps] == ["east"]
     assert MapIndex(index).store.stats().views == views["east"]
     code, _, error = run("maps", index, "--remove", "east")
     assert code == 2 and "only map" in error

@@ -8,19 +8,18 @@ from typing import Any
 
 import numpy as np
 import pytest
+from skypart.maps.picture import map_picture
+from skypart.maps.upkeep import maps_table, remove_map
 
 from skypart.errors import SkyPartError
 from skypart.geo.footprint import Bounds, join_bounds
 from skypart.maps import build, sources
 from skypart.maps.build import build_index
-from skypart.maps.cut import ViewOptions, view_options
 from skypart.maps.index import MapIndex
 from skypart.maps.manifest import Manifest
-from skypart.maps.picture import map_picture
 from skypart.maps.sources import open_maps, there
 from skypart.maps.store import approximate
-from skypart.maps.upkeep import maps_table, remove_map
-from skypart.maps.views import plan_views, read_view
+from skypart.maps.views import ViewOptions, plan_views, read_view, view_options
 from tests.maps.makers import write_raster, write_tile_folder
 from tests.position.stand_in import ColourEmbedder, degrees, quilt, write_quilt
 

@@ -38,7 +38,9 @@ class Bounds:
     def frame(self) -> LocalFrame:
         """A metric frame centred on the box."""
         east = self.east if self.east >= self.west else self.east + 360
-        return LocalFrame(latitude=(self.south + self.north) / 2, longitude=float(wrap_longitude((self.west + east) / 2)))
+        return LocalFrame(
+            latitude=(self.south + self.north) / 2, longitude=float(wrap_longitude((self.west + east) / 2))
+        )
 
 
 def join_bounds(boxes: Sequence[Bounds]) -> Bounds:

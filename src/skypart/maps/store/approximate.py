@@ -146,7 +146,7 @@ def _synthetic_queries(snapshot: Snapshot, rng: np.random.Generator) -> list[Que
 
 
 def _tune(snapshot: Snapshot, codes: Any, samples: list[Queries]) -> tuple[int, int, float]:
-    """(probes, width, recall) of the cheapest search that reaches the recall for every sample; 0 probes if none does."""
+    """(probes, width, recall) of the cheapest search that reaches the recall for all samples; 0 probes if none does."""
     best, best_cost = (0, 0, 0.0), float("inf")
     truth = [np.stack([places for places, _ in search_exact(snapshot, queries, _NEIGHBOURS)]) for queries in samples]
     for probes in _doubling(codes.nlist):

@@ -153,7 +153,11 @@ def _as_array(
         found, column_major, dtype = npy.read_array_header_1_0(header)
     except ValueError as error:
         raise damage_error(path, record, str(error)) from error
-    if found != shape or dtype != np.dtype(kind) or len(content) != header.tell() + shape[0] * shape[1] * dtype.itemsize:
+    if (
+        found != shape
+        or dtype != np.dtype(kind)
+        or len(content) != header.tell() + shape[0] * shape[1] * dtype.itemsize
+    ):
         raise damage_error(path, record, f"not a {shape[0]:,} x {shape[1]:,} array of type {kind}")
     flat = np.frombuffer(content, dtype=kind, offset=header.tell())
     return flat.reshape(shape[::-1]).T if column_major else flat.reshape(shape)

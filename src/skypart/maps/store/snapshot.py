@@ -168,7 +168,7 @@ def check_file_sizes(folder: Path, manifest: StoreManifest) -> None:
 
 
 def open_snapshot(folder: Path, manifest: StoreManifest, previous: Snapshot | None, hash_limit: int) -> Snapshot:
-    """Open all segments, reusing those of `previous`. hash_limit: total bytes of vectors up to which they are hashed."""
+    """Open all segments, reusing those of `previous`. hash_limit: total bytes up to which vectors are hashed."""
     known = {} if previous is None else {segment.record: segment for segment in previous.segments}
     full_check = sum(record.vectors.bytes for record in manifest.segments) <= hash_limit
     segments = [
