@@ -9,34 +9,34 @@ from pyproj import Geod
 from skypart.errors import SkyPartError
 from skypart.geo.footprint import Bounds
 from skypart.maps.store import Circle
-from skypart.maps.store.area import inside
+from skypart.maps.store.area import is_inside
 from skypart.maps.store.interface import Within
 
 
-def test_a_box_has_its_edges_inside() -> None:
+def test_edges_of_a_box_are_inside() -> None:
     box = Bounds(south=10, west=20, north=11, east=21)
     latitude = np.array([10, 11, 10.5, 9.999, 11.001, 10.5, 10.5])
     longitude = np.array([20, 21, 20.5, 20.5, 20.5, 19.999, 21.001])
-    assert inside(box, latitude=latitude, longitude=longitude).tolist() == [True] * 3 + [False] * 4
+    assert is_inside(box, latitude=latitude, longitude=longitude).tolist() == [True] * 3 + [False] * 4
 
 
 @pytest.mark.parametrize("turn", [0, 360])
-def test_a_box_over_the_antimeridian(turn: float) -> None:
+def test_box_across_the_antimeridian(turn: float) -> None:
     box = Bounds(south=-20, west=179, north=-10, east=-179)
     longitude = np.array([179, 179.5, 180, -180, -179.5, -179, 178.9, -178.9, 0]) + turn
-    found = inside(box, latitude=np.full(9, -15.0), longitude=longitude)
+    found = is_inside(box, latitude=np.full(9, -15.0), longitude=longitude)
     assert found.tolist() == [True] * 6 + [False] * 3
 
 
-def test_the_whole_world_is_a_box() -> None:
+def test_box_around_the_whole_world() -> None:
     world = Bounds(south=-90, west=-180, north=90, east=180)
     longitude = np.array([-180.0, 0.0, 180.0, 17.3])
-    assert inside(world, latitude=np.array([-90.0, 0.0, 90.0, 5.0]), longitude=longitude).all()
+    assert is_inside(world, latitude=np.array([-90.0, 0.0, 90.0, 5.0]), longitude=longitude).all()
 
 
-def test_a_box_of_no_width_is_a_line() -> None:
+def test_box_without_width_is_a_line() -> None:
     line = Bounds(south=0, west=7, north=1, east=7)
-    assert inside(line, latitude=np.array([0.5, 0.5]), longitude=np.array([7.0, 7.0001])).tolist() == [True, False]
+    assert is_inside(line, latitude=np.array([0.5, 0.5]), longitude=np.array([7.0, 7.0001])).tolist() == [True, False]
 
 
 @settings(max_examples=150, deadline=None)
@@ -49,7 +49,7 @@ def test_a_box_of_no_width_is_a_line() -> None:
     radius=st.sampled_from([0.0, 3.0, 250.0, 12_345.6, 400_000.0, 9_000_000.0, 25_000_000.0]),
     seed=st.integers(0, 1000),
 )
-def test_a_circle_is_what_the_ellipsoid_says(centre: tuple[float, float], radius: float, seed: int) -> None:
+def test_circle_matches_distances_on_the_ellipsoid(centre: tuple[float, float], radius: float, seed: int) -> None:
     rng = np.random.default_rng(seed)
     geod = Geod(ellps="WGS84")
     count = 60
@@ -60,7 +60,7 @@ def test_a_circle_is_what_the_ellipsoid_says(centre: tuple[float, float], radius
     latitude = np.append(latitude, [*rng.uniform(-90, 90, 20), centre[0]])
     many = np.ones(len(latitude))
     _, _, metres = geod.inv(centre[1] * many, centre[0] * many, longitude, latitude)
-    found = inside(
+    found = is_inside(
         Circle(latitude=centre[0], longitude=centre[1], radius_m=radius), latitude=latitude, longitude=longitude
     )
     assert found.tolist() == (metres <= radius).tolist()
@@ -77,6 +77,6 @@ def test_a_circle_is_what_the_ellipsoid_says(centre: tuple[float, float], radius
         Circle(latitude=0, longitude=float("inf"), radius_m=1),
     ],
 )
-def test_what_is_no_area_is_refused(area: Within) -> None:
-    with pytest.raises(SkyPartError, match="is no area"):
-        inside(area, latitude=np.zeros(1), longitude=np.zeros(1))
+def test_invalid_areas_are_rejected(area: Within) -> None:
+    with pytest.raises(SkyPartError, match="is not a valid area"):
+        is_inside(area, latitude=np.zeros(1), longitude=np.zeros(1))

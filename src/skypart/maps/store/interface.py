@@ -98,8 +98,8 @@ class StoreStats:
 class Store(Protocol):
     """Views of maps, searched by similarity and position; a context manager that closes the store.
 
-    A store object sees one state: that of opening, of its own last change, or of its last `refresh`. Rows are numbered
-    in the order of adding. Errors that a user can fix are SkyPartError.
+    A store object searches one state: that of its first search, of its own last change, or of its last `refresh`. Rows
+    are numbered in the order of adding. Errors that a user can fix are SkyPartError.
     """
 
     @property
