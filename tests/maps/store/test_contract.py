@@ -389,5 +389,5 @@ def test_only_the_store_package_knows_its_engines() -> None:
             public = {f"skypart.maps.store.{name}" for name in skypart.maps.store.__all__}
             inner = {name for name in names if name.startswith("skypart.maps.store.")} - public
             if inner or names & {"EmbeddedStore", "approximate"}:
-                wrong.append((str(file.relative_to(package)), node.lineno))
+                wrong.append((str(file.relative_to(package)), ast.unparse(node)))
     assert not wrong

@@ -4,7 +4,6 @@ import os
 import shutil
 import signal
 import threading
-import time
 import traceback
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -18,6 +17,7 @@ from skypart.errors import SkyPartError
 from skypart.maps.store import embedded, segment
 from skypart.maps.store import manifest as store_manifest
 from skypart.maps.store.embedded import EmbeddedStore
+from skypart.maps.store.writer import LOCK
 from tests.maps.store.builders import brute_force, make_batch, rows_of, unit_vectors
 
 QUERIES = unit_vectors(3, 99)
@@ -106,39 +106,36 @@ def test_kill_at_every_step_leaves_the_state_before_or_after(tmp_path: Path) -> 
     assert reached == {0, 1, 2}
 
 
-@pytest.mark.slow
-def test_kill_at_any_time_leaves_whole_batches(tmp_path: Path) -> None:
-    batches = [make_batch(50, seed) for seed in range(100)]
-
-    def work() -> None:
-        store = EmbeddedStore(tmp_path)
-        for views in batches[store.stats().views // 50 :]:
-            store.add(views)
-
+def test_repeatedly_killed_writer_leaves_whole_batches_and_finishes(tmp_path: Path) -> None:
+    batches = [make_batch(50, seed) for seed in range(60)]
     rng = np.random.default_rng(0)
     kills = 0
     while True:
-        child = in_child(work)
-        time.sleep(float(rng.uniform(0, 0.02 * (kills + 1))))
-        os.kill(child, signal.SIGKILL)
-        _, status = os.waitpid(child, 0)
+        step = int(rng.integers(1, 80))
+
+        def work(step: int = step) -> None:
+            kill_at(step)
+            store = EmbeddedStore(tmp_path / "killed")
+            for views in batches[store.stats().views // 50 :]:
+                store.add(views)
+
+        _, status = os.waitpid(in_child(work), 0)
         kills += os.WIFSIGNALED(status)
-        store = EmbeddedStore(tmp_path)
+        store = EmbeddedStore(tmp_path / "killed")
         store.verify()
         views = store.stats().views
         assert views % 50 == 0
-        if views == 50 * len(batches):
+        if status == 0:
             break
         vectors = np.concatenate([b.vectors for b in batches[: views // 50]] or [np.zeros((0, 24), np.float16)])
         assert rows_of(store.search(QUERIES, 5)) == brute_force(vectors, QUERIES, 5)
-    assert kills > 3
-    for name in ("manifest.json", *sorted(p.name for p in tmp_path.glob("*.npy"))):  # as if it had not been killed
-        whole = tmp_path / "whole"
-        if not whole.exists():
-            with EmbeddedStore(whole) as store:
-                for views_ in batches:
-                    store.add(views_)
-        assert (whole / name).read_bytes() == (tmp_path / name).read_bytes()
+    assert kills > 3 and views == 50 * len(batches)
+    with EmbeddedStore(tmp_path / "whole") as store:
+        for batch in batches:
+            store.add(batch)
+    for path in (tmp_path / "whole").iterdir():  # as if it had never been killed
+        if path.name != "writer.lock":
+            assert (tmp_path / "killed" / path.name).read_bytes() == path.read_bytes()
 
 
 def test_readers_see_whole_states_while_another_process_writes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -336,3 +333,32 @@ def test_interrupt_after_the_rename_keeps_the_new_state(tmp_path: Path, monkeypa
     again = EmbeddedStore(tmp_path)
     again.verify()
     assert again.stats().views == 14
+
+
+def test_lock_names_only_its_current_holder(tmp_path: Path) -> None:
+    (tmp_path / LOCK).write_text("12345678901234567890")
+    with EmbeddedStore(tmp_path) as store:
+        store.add(make_batch(1, 0))
+        assert (tmp_path / LOCK).read_text() == str(os.getpid())
+
+
+def test_filesystem_without_locks_raises_a_clear_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def unsupported(*_: object) -> None:
+        raise OSError(95, "Operation not supported")
+
+    monkeypatch.setattr("fcntl.flock", unsupported)
+    with pytest.raises(SkyPartError, match=r"cannot lock .*Operation not supported; keep the store on a local disk"):
+        EmbeddedStore(tmp_path).add(make_batch(1, 0))
+
+
+def test_failed_start_of_a_writer_releases_the_lock(tmp_path: Path) -> None:
+    EmbeddedStore(tmp_path).add(make_batch(5, 0))
+    store = EmbeddedStore(tmp_path)
+    good = (tmp_path / "manifest.json").read_bytes()
+    (tmp_path / "manifest.json").write_bytes(b"{}")
+    with pytest.raises(SkyPartError, match="damaged"):
+        store.add(make_batch(5, 1))
+    (tmp_path / "manifest.json").write_bytes(good)
+    with EmbeddedStore(tmp_path) as other:
+        other.add(make_batch(5, 1))
+        assert other.stats().views == 10

@@ -84,6 +84,14 @@ def test_above_the_hash_limit_only_verify_compares_vectors(folder: Path) -> None
         EmbeddedStore(folder, hash_limit=1_000).search(QUERIES, 5)
 
 
+def test_hash_limit_includes_its_value(folder: Path) -> None:
+    alter(folder / VECTORS, 5_000)
+    size = sum(path.stat().st_size for path in folder.glob("*.vectors.npy"))
+    with pytest.raises(SkyPartError, match=VECTORS):
+        EmbeddedStore(folder, hash_limit=size).search(QUERIES, 5)
+    assert EmbeddedStore(folder, hash_limit=size - 1).search(QUERIES, 5)
+
+
 def test_wrong_header_is_damage_even_above_the_hash_limit(folder: Path) -> None:
     content = (folder / VECTORS).read_bytes()
     (folder / VECTORS).write_bytes(content.replace(b"(300, 24)", b"(900, 24)"))

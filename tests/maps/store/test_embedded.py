@@ -9,6 +9,7 @@ import pytest
 from skypart.errors import SkyPartError
 from skypart.maps.store import Store, ViewBatch, segment, writer
 from skypart.maps.store.embedded import EmbeddedStore
+from skypart.maps.store.manifest import read_manifest
 from tests.maps.store.builders import DIMENSION, brute_force, footprints, make_batch, rows_of, unit_vectors
 
 QUERIES = unit_vectors(5, 99)
@@ -240,3 +241,96 @@ def test_an_empty_batch_changes_nothing(tmp_path: Path) -> None:
     before = contents(tmp_path)
     store.add(make_batch(0, 1))
     assert contents(tmp_path) == before
+
+
+def test_length_of_vectors_has_a_tolerance_of_one_percent() -> None:
+    rows = unit_vectors(2, 0)
+    for length in (0.991, 1.009):
+        ViewBatch("town", (rows * length).astype(np.float16), footprints(2, 0))
+    for length in (0.985, 1.015):
+        with pytest.raises(SkyPartError, match="does not have length 1"):
+            ViewBatch("town", (rows * [[1.0], [length]]).astype(np.float16), footprints(2, 0))
+
+
+def test_vectors_are_checked_beyond_the_first_block() -> None:
+    rows = unit_vectors(8_193, 0, 4).astype(np.float16)
+    table = np.repeat(footprints(1, 0), len(rows), axis=0)
+    ViewBatch("town", rows, table)
+    for bad in (0, 8_191, 8_192):
+        wrong = rows.copy()
+        wrong[bad] *= 2
+        with pytest.raises(SkyPartError, match="does not have length 1"):
+            ViewBatch("town", wrong, table)
+
+
+@pytest.mark.parametrize(("latitude", "metres"), [(90.0, 1e-6), (-90.0, 1.0)])
+def test_footprints_at_the_limits_are_valid(latitude: float, metres: float) -> None:
+    assert ViewBatch(
+        "town", unit_vectors(1, 0).astype(np.float16), np.array([[latitude, 0.0, metres, 0.0]])
+    ).footprints.shape == (1, 4)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "segments"),
+    [
+        ([10, 10], [20]),  # equal: merged
+        ([10, 9], [10, 9]),  # smaller than the last segment: not merged
+        ([20, 9, 9], [20, 18]),
+        ([10, 9, 10], [29]),
+        ([10, 5, 5], [20]),  # like a carry: 5 + 5 is as large as the segment before
+        ([50, 50], [100]),  # exactly the limit
+        ([50, 51], [50, 51]),  # above the limit
+        ([100, 100, 1], [100, 100, 1]),
+        ([205], [100, 100, 5]),
+    ],
+)
+def test_which_segments_are_merged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sizes: list[int], segments: list[int]
+) -> None:
+    monkeypatch.setattr(writer, "SEGMENT_BYTES", 100 * 2 * DIMENSION)
+    store = EmbeddedStore(tmp_path)
+    store.add(make_batch(3, 99, "port"))  # of another map: never merged
+    for seed, size in enumerate(sizes):
+        store.add(make_batch(size, seed))
+    records = [record for record in read_manifest(tmp_path).segments if record.map_name == "town"]
+    assert [record.views for record in records] == segments
+    assert store.stats().maps == {"port": 3, "town": sum(sizes)}
+
+
+def test_merged_segments_keep_rows_vectors_and_footprints(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(writer, "_COPY_ROWS", 7)
+    store = EmbeddedStore(tmp_path)
+    batches = [make_batch(20, 0), make_batch(4, 1, "port"), make_batch(21, 2), make_batch(41, 3)]
+    for batch in batches:
+        store.add(batch)
+    town = next(record for record in read_manifest(tmp_path).segments if record.map_name == "town")
+    assert town.rows == ((0, 20), (24, 62))  # adjacent ranges are joined
+    own = [batch for batch in batches if batch.map_name == "town"]
+    np.testing.assert_array_equal(np.load(tmp_path / town.vectors.name), np.concatenate([b.vectors for b in own]))
+    np.testing.assert_array_equal(np.load(tmp_path / town.footprints.name), np.concatenate([b.footprints for b in own]))
+    for row, batch, index in [(0, own[0], 0), (19, own[0], 19), (24, own[1], 0), (45, own[2], 0), (85, own[2], 40)]:
+        best = store.search(batch.vectors[index][None], 1)[0][0]
+        assert (best.row, best.footprint.latitude) == (row, batch.footprints[index, 0])
+
+
+def test_vectors_up_to_the_limit_are_read_and_larger_ones_mapped(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = EmbeddedStore(tmp_path)
+    store.add(make_batch(40, 0))
+    record = read_manifest(tmp_path).segments[0]
+    for limit, mapped in ((record.vectors.bytes, False), (record.vectors.bytes - 1, True)):
+        monkeypatch.setattr(segment, "SMALL_BYTES", limit)
+        assert (segment.open_segment(tmp_path, record, DIMENSION, True).mapped is not None) == mapped
+
+
+def test_refresh_reuses_open_segments(tmp_path: Path) -> None:
+    with EmbeddedStore(tmp_path) as first:
+        first.add(make_batch(40, 0))
+    reader = EmbeddedStore(tmp_path)
+    before = reader._open_state()[0].segments
+    with EmbeddedStore(tmp_path) as second:
+        second.add(make_batch(5, 1))
+    assert reader.refresh()
+    after = reader._open_state()[0].segments
+    assert after[0] is before[0] and len(after) == 2

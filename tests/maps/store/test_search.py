@@ -10,7 +10,7 @@ from skypart.geo.footprint import Bounds, Footprint
 from skypart.maps.store import Circle, ViewBatch, exact, segment, snapshot
 from skypart.maps.store.area import is_inside
 from skypart.maps.store.embedded import EmbeddedStore
-from skypart.maps.store.interface import Within
+from skypart.maps.store.interface import Within, row_norms
 from tests.maps.store.builders import DIMENSION, brute_force, footprints, make_batch, rows_of, unit_vectors
 
 QUERIES = unit_vectors(40, 99)
@@ -178,3 +178,50 @@ def test_k_below_1_is_rejected(store: EmbeddedStore) -> None:
 
 def test_zero_query_ties_with_all_views(store: EmbeddedStore) -> None:
     assert rows_of(store.search(np.zeros((1, DIMENSION)), 5)) == [[0, 1, 2, 3, 4]]
+
+
+@pytest.mark.parametrize("length", [1, 2, 31, 32, 33, 100])
+def test_runs_of_any_length_are_searched_completely(tmp_path: Path, length: int) -> None:
+    """Runs of LONG_RUN views or more are scanned in place, shorter ones gathered."""
+    store = EmbeddedStore(tmp_path)
+    vectors, table = unit_vectors(600, 0).astype(np.float16), np.zeros((600, 4))
+    table[:, 2] = 100.0
+    outside = np.arange(600) % (length + 1) == length
+    table[outside, 0] = 50.0
+    store.add(ViewBatch("town", vectors, table))
+    near = Circle(latitude=0, longitude=0, radius_m=1.0)
+    for queries in (QUERIES[:2], QUERIES):
+        assert rows_of(store.search(queries, 600, near)) == brute_force(vectors, queries, 600, ~outside)
+
+
+def test_rounding_of_the_first_pass_stays_below_its_bound() -> None:
+    """Otherwise a view could be left out that belongs to the best."""
+    rng = np.random.default_rng(3)
+    largest = 0.0
+    for dimension in (3, 64, 768):
+        for scale in (1e-3, 1.0, 300.0):
+            vectors = unit_vectors(400, dimension, dimension).astype(np.float16)
+            queries = (scale * rng.standard_normal((20, dimension))).astype(np.float32)
+            coarse = queries @ vectors.T.astype(np.float32)
+            true = queries.astype(np.float64) @ vectors.T.astype(np.float64)
+            bounds = np.array([exact._rounding_error(query) for query in queries])
+            shares = np.abs(coarse - true).max(axis=1) / bounds
+            assert shares.max() <= 1
+            largest = max(largest, shares.max())
+    assert largest > 0.01, "a bound that is far too large costs repeated passes"
+
+
+@pytest.mark.parametrize("queries", [1, 20])
+def test_best_view_is_found_among_many_within_rounding_error(tmp_path: Path, queries: int) -> None:
+    """5,000 views differ by less than float32 resolves; only the exact scores tell the best one."""
+    rng = np.random.default_rng(8)
+    base = unit_vectors(1, 3, 256).astype(np.float16)
+    vectors = np.repeat(base, 5_000, axis=0)
+    vectors[:, 200:] = (2.0**-14 * rng.integers(1, 9, (5_000, 56))).astype(np.float16)
+    query = unit_vectors(1, 4, 256)
+    query[:, 200:] *= 1e-3
+    store = EmbeddedStore(tmp_path)
+    store.add(ViewBatch("town", (vectors / row_norms(vectors)[:, None]).astype(np.float16), footprints(5_000, 0)))
+    stored = np.concatenate([np.load(path) for path in sorted(tmp_path.glob("*.vectors.npy"))])
+    many = np.repeat(query, queries, axis=0)
+    assert rows_of(store.search(many, 3)) == brute_force(stored, query, 3) * queries
