@@ -616,9 +616,9 @@ def test_keys_in_addresses_are_not_shown(town: Path, tmp_path: Path, monkeypatch
     town.unlink()
     messages += MapIndex(tmp_path / "i", network=True).missing_reasons()
     for wrong, network in ((first, False), (second, True)):
-        with pytest.raises(SkyPartError) as refused:
+        with pytest.raises(SkyPartError) as raised:
             build_index([wrong], tmp_path / "i", ColourEmbedder(), "colours", OPTIONS, network=network)
-        messages.append(str(refused.value))
+        messages.append(str(raised.value))
     assert len(messages) == 4
     for message in messages:
         assert "https://maps.example/202" in message and "SECRET" not in message

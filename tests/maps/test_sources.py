@@ -261,9 +261,9 @@ def test_remote_raster_is_read_when_allowed(tmp_path: Path) -> None:
 
 def test_network_errors_do_not_reveal_keys() -> None:
     address = "http://me:SECRET@127.0.0.1:9/a/map.tif?v=1&sig=SECRET(1)"
-    with pytest.raises(SkyPartError, match=r"^http://127\.0\.0\.1:9/a/map\.tif: cannot be read") as refused:
+    with pytest.raises(SkyPartError, match=r"^http://127\.0\.0\.1:9/a/map\.tif: cannot be read") as raised:
         open_maps([address], network=True)
-    assert "SECRET" not in str(refused.value)
+    assert "SECRET" not in str(raised.value)
 
 
 @pytest.mark.parametrize(

@@ -201,7 +201,7 @@ def test_damaged_directory_raises_a_clear_error(tmp_path: Path) -> None:
     whole = write_pmtiles(tmp_path / "town.pmtiles", encoded(tiles_around(AROUND, ZOOM, 1))).read_bytes()
     header = deserialize_header(whole[:127])
     root = header["root_offset"]
-    refused = 0
+    rejected = 0
     for number in range(header["root_length"]):
         changed = bytearray(whole)
         changed[root + number] ^= 0x5A
@@ -209,8 +209,8 @@ def test_damaged_directory_raises_a_clear_error(tmp_path: Path) -> None:
         try:
             open_maps([str(tmp_path / f"{number}.pmtiles")])
         except SkyPartError:
-            refused += 1
-    assert refused > header["root_length"] / 2
+            rejected += 1
+    assert rejected > header["root_length"] / 2
 
 
 def test_cyclic_and_oversized_directories_are_rejected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
