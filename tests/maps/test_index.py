@@ -465,6 +465,7 @@ DAMAGES: dict[str, Any] = {
     "no bounds": lambda text: text.replace('"south"', '"somewhere"'),
     "no options": lambda text: text.replace('"overlap"', '"underlap"'),
     "sizes of words": lambda text: text.replace("120.0", '"wide"'),
+    "store without address": lambda text: text.replace('"format": 1', '"format": 1, "store": 5'),
 }
 
 
@@ -492,6 +493,20 @@ def test_index_without_views_raises_a_clear_error(town: Path, tmp_path: Path) ->
     built(tmp_path / "i", town)
     shutil.rmtree(tmp_path / "i" / "store")
     with pytest.raises(SkyPartError, match="store: the views of this index are gone; restore them from a backup"):
+        MapIndex(tmp_path / "i")
+
+
+def test_index_json_omits_the_default_store(town: Path, tmp_path: Path) -> None:
+    built(tmp_path / "i", town)
+    file = tmp_path / "i" / "index.json"
+    content = json.loads(file.read_text())
+    assert list(content) == ["model", "options", "maps", "calibration", "format"]
+    file.write_text(json.dumps(content | {"store": "embedded:"}))
+    assert MapIndex(tmp_path / "i").store.stats().views == VIEWS
+    file.write_text(json.dumps(content | {"store": "nowhere:town"}))
+    with pytest.raises(
+        SkyPartError, match=r"store: unknown store address nowhere:; use one that starts with embedded:"
+    ):
         MapIndex(tmp_path / "i")
 
 

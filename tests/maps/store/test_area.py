@@ -70,10 +70,12 @@ def test_circle_matches_distances_on_the_ellipsoid(centre: tuple[float, float], 
     "within",
     [
         Bounds(south=2, west=0, north=1, east=1),
-        Bounds(south=0, west=0, north=91, east=1),
+        Bounds(south=0, west=0, north=90.1, east=1),
+        Bounds(south=-90.1, west=0, north=0, east=1),
         Bounds(south=0, west=float("nan"), north=1, east=1),
-        Circle(latitude=91, longitude=0, radius_m=1),
-        Circle(latitude=0, longitude=0, radius_m=-1),
+        Circle(latitude=90.1, longitude=0, radius_m=1),
+        Circle(latitude=-90.1, longitude=0, radius_m=1),
+        Circle(latitude=0, longitude=0, radius_m=-0.1),
         Circle(latitude=0, longitude=float("inf"), radius_m=1),
     ],
 )
@@ -100,7 +102,7 @@ def test_extreme_areas_are_valid(within: Within) -> None:
     ]
 
 
-@pytest.mark.parametrize("radius", [300.0, 20_000.0, 400_000.0])
+@pytest.mark.parametrize("radius", [0.3, 300.0, 20_000.0, 400_000.0])
 @pytest.mark.parametrize("latitude", [0.0, 30.0, -60.0, 80.0, 89.9])
 def test_edge_of_a_circle_is_decided_on_the_ellipsoid(latitude: float, radius: float) -> None:
     """Along meridians, the sphere is 0.7 % too long near the equator and 0.3 % too short near a pole."""
