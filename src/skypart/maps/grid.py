@@ -87,7 +87,7 @@ def apply_affine(affine: Affine, one: ArrayLike, other: ArrayLike) -> Point:
 
 
 @dataclass(frozen=True)
-class Grid:
+class MapGrid:
     """An image of width x height pixels in a plane; `affine` maps (column, row) to the plane."""
 
     plane: Plane
@@ -173,7 +173,7 @@ class Grid:
         return float(np.sqrt(across[0] * down[0]))
 
 
-def raster_grid(raster: Any, path: str) -> Grid:
+def raster_grid(raster: Any, path: str) -> MapGrid:
     """The grid of a rasterio dataset. If it has no coordinate system, the .prj file beside it is read."""
     affine = raster.transform
     if affine == Affine.identity() or affine.determinant == 0 or not np.isfinite(affine[:6]).all():
@@ -181,7 +181,7 @@ def raster_grid(raster: Any, path: str) -> Grid:
             f"{path}: is not georeferenced; georeference it with gdal_translate -a_srs -a_ullr, "
             "or put a world file (.tfw, .jgw, .pgw, .wld) and a .prj beside it"
         )
-    grid = Grid(_raster_plane(raster, path), affine, raster.width, raster.height)
+    grid = MapGrid(_raster_plane(raster, path), affine, raster.width, raster.height)
     check_grid(grid, path)
     return grid
 
@@ -224,7 +224,7 @@ def parse_crs(definition: str, source: str) -> CrsPlane:
     return plane
 
 
-def check_grid(grid: Grid, path: str) -> None:
+def check_grid(grid: MapGrid, path: str) -> None:
     """Raise if a grid does not fit its coordinate system."""
     remedy = "its coordinate system is missing or wrong, set the right one with gdal_edit.py -a_srs EPSG:code"
     latitude, longitude = grid.mesh
@@ -246,7 +246,7 @@ def check_grid(grid: Grid, path: str) -> None:
         )
 
 
-def _degrees_outside(grid: Grid, area: tuple[float, float, float, float]) -> float:
+def _degrees_outside(grid: MapGrid, area: tuple[float, float, float, float]) -> float:
     """Degrees by which the centre lies outside the area (west, south, east, north)."""
     west, south, east, north = area
     width = (east - west) % 360.0 or 360.0

@@ -11,7 +11,7 @@ from skypart.errors import SkyPartError
 from skypart.geo.geodesy import LocalFrame
 from skypart.images.decode import listed_file
 from skypart.maps.files import combine_digests, file_digest
-from skypart.maps.grid import Grid, Plane, check_grid, crs_plane, parse_crs
+from skypart.maps.grid import MapGrid, Plane, check_grid, crs_plane, parse_crs
 from skypart.maps.map_source import MapImage, MapSource
 from skypart.maps.rasters import RasterReader, check_complete, detect_driver, open_raster
 
@@ -77,7 +77,7 @@ def _lines(path: Path) -> list[tuple[int, dict[str, str]]]:
     return lines
 
 
-def _grid(line: Mapping[str, str], width: int, height: int, where: str) -> Grid:
+def _grid(line: Mapping[str, str], width: int, height: int, where: str) -> MapGrid:
     """The grid of an image of width x height pixels, from whichever columns its line has."""
     values = {key: _number(text, key, where) for key, text in line.items() if key in _NUMBERS}
     pixel = values.get("gsd", values["metres"] / width if "metres" in values else None)
@@ -87,14 +87,14 @@ def _grid(line: Mapping[str, str], width: int, height: int, where: str) -> Grid:
         across, down = (east - values["west"]) / width, (values["north"] - values["south"]) / height
         if across <= 0 or down <= 0:
             raise SkyPartError(f"{where}: its corners span no area; north must be greater than south")
-        return Grid(crs_plane("EPSG:4326"), _north_up(values["west"], values["north"], across, down), width, height)
+        return MapGrid(crs_plane("EPSG:4326"), _north_up(values["west"], values["north"], across, down), width, height)
     if pixel is None or pixel <= 0:
         raise SkyPartError(f"{where}: does not give the size of the image; a line needs {COLUMNS}")
     if {"latitude", "longitude"} <= values.keys():
         plane = _frame(values["latitude"], values["longitude"], where)
-        return Grid(plane, _north_up(-pixel * width / 2, pixel * height / 2, pixel, pixel), width, height)
+        return MapGrid(plane, _north_up(-pixel * width / 2, pixel * height / 2, pixel, pixel), width, height)
     if {"north", "west"} <= values.keys():
-        return Grid(_frame(values["north"], values["west"], where), _north_up(0.0, 0.0, pixel, pixel), width, height)
+        return MapGrid(_frame(values["north"], values["west"], where), _north_up(0.0, 0.0, pixel, pixel), width, height)
     if {"epsg", "x_ul", "y_ul"} <= values.keys():
         plane = parse_crs(f"EPSG:{values['epsg']:.0f}", where)
         if not plane.crs.is_projected:
@@ -104,7 +104,7 @@ def _grid(line: Mapping[str, str], width: int, height: int, where: str) -> Grid:
             )
         unit = plane.crs.axis_info[0].unit_conversion_factor
         affine = _north_up(values["x_ul"], values["y_ul"], pixel / unit, pixel / unit)
-        return Grid(plane, affine, width, height)
+        return MapGrid(plane, affine, width, height)
     raise SkyPartError(f"{where}: does not give the position of the image; a line needs {COLUMNS}")
 
 

@@ -10,7 +10,7 @@ from rasterio.transform import Affine
 from skypart.errors import SkyPartError
 from skypart.geo.footprint import Bounds
 from skypart.geo.geodesy import FloatArray, LocalFrame, wrap_longitude
-from skypart.maps.grid import Grid, Plane, Point, apply_affine
+from skypart.maps.grid import MapGrid, Plane, Point, apply_affine
 from skypart.maps.pixels import PixelReader
 from skypart.maps.warp import Locate, WarpedImage, warp
 
@@ -19,7 +19,7 @@ from skypart.maps.warp import Locate, WarpedImage, warp
 class MapImage:
     """One image of a map: where its pixels lie, and what reads them. note: shown to the user when indexing."""
 
-    grid: Grid
+    grid: MapGrid
     reader: PixelReader
     note: str = ""
 
@@ -66,7 +66,7 @@ class MapSource:
         return self.bounds.frame
 
     @cached_property
-    def grids(self) -> tuple[Grid, ...]:
+    def grids(self) -> tuple[MapGrid, ...]:
         """The areas to cut into views: the image itself, or a grid around each group of images that touch."""
         if len(self.images) == 1:
             return (self.images[0].grid,)
@@ -94,9 +94,8 @@ class MapSource:
         boxes = []
         for image in self.images:
             box = image.grid.bounds
-            width = (box.east - box.west) % 360.0 or (360.0 if box.east > box.west else 0.0)
-            west = float(wrap_longitude(box.west + width / 2, first)) - width / 2
-            boxes.append((box.south, west, box.north, west + width))
+            west = float(wrap_longitude(box.west + box.degrees_wide / 2, first)) - box.degrees_wide / 2
+            boxes.append((box.south, west, box.north, west + box.degrees_wide))
         return np.asarray(boxes)
 
     def warp(self, locate: Locate, shape: tuple[int, int]) -> WarpedImage:
@@ -136,7 +135,7 @@ class MapSource:
         return [self.images[index] for index in np.flatnonzero(touched)]
 
 
-def _common_grid(grids: Sequence[Grid]) -> Grid:
+def _common_grid(grids: Sequence[MapGrid]) -> MapGrid:
     """One grid, north up, around others: in their plane if they share one, else in a metric frame."""
     if len(grids) == 1:
         return grids[0]
@@ -154,10 +153,10 @@ def _common_grid(grids: Sequence[Grid]) -> Grid:
     west, south = np.min(corners, axis=0)
     east, north = np.max(corners, axis=0)
     affine = Affine(pixel, 0.0, float(west), 0.0, -pixel, float(north))
-    return Grid(plane, affine, max(1, round((east - west) / pixel)), max(1, round((north - south) / pixel)))
+    return MapGrid(plane, affine, max(1, round((east - west) / pixel)), max(1, round((north - south) / pixel)))
 
 
-def _corners_beside(grid: Grid, first: Grid) -> list[Point]:
+def _corners_beside(grid: MapGrid, first: MapGrid) -> list[Point]:
     """Corners of `grid` in the plane it shares with `first`; a periodic plane is unrolled towards `first`."""
     shift = 0.0
     if first.period is not None:
@@ -166,5 +165,5 @@ def _corners_beside(grid: Grid, first: Grid) -> list[Point]:
     return [Point(spot.x + shift, spot.y) for spot in spots]
 
 
-def _corners(grid: Grid) -> list[tuple[int, int]]:
+def _corners(grid: MapGrid) -> list[tuple[int, int]]:
     return [(0, 0), (grid.width, 0), (0, grid.height), (grid.width, grid.height)]

@@ -27,7 +27,7 @@ class PixelBox(NamedTuple):
     bottom: int
 
 
-class Patch(NamedTuple):
+class PixelPatch(NamedTuple):
     """Pixels read from a map, at its own resolution or coarser.
 
     rgb (h, w, 3). valid (h, w), or None where all pixels are valid. Column j of the patch covers the map columns
@@ -45,7 +45,7 @@ class Patch(NamedTuple):
 class PixelReader(Protocol):
     """Reads pieces of one image of a map. Thread-safe."""
 
-    def read(self, box: PixelBox, step_x: float, step_y: float) -> Patch:
+    def read(self, box: PixelBox, step_x: float, step_y: float) -> PixelPatch:
         """Pixels that cover at least `box`, each averaged over at most step_x x step_y (both >= 1) map pixels."""
 
 
@@ -75,7 +75,7 @@ class OverviewReader:
         self._overview: NDArray[np.uint8] | None = None
         self._lock = threading.Lock()
 
-    def read(self, box: PixelBox, step_x: float, step_y: float) -> Patch:
+    def read(self, box: PixelBox, step_x: float, step_y: float) -> PixelPatch:
         """See `PixelReader.read`."""
         if min(step_x, step_y) < self._step:
             return self._reader.read(box, step_x, step_y)
@@ -89,7 +89,7 @@ class OverviewReader:
         valid = fewer[..., 3] > 127
         steps = scale_x * piece.shape[1] / columns, scale_y * piece.shape[0] / rows
         rgb = np.ascontiguousarray(fewer[..., :3])
-        return Patch(rgb, None if valid.all() else valid, left * scale_x, top * scale_y, *steps)
+        return PixelPatch(rgb, None if valid.all() else valid, left * scale_x, top * scale_y, *steps)
 
     def _get_overview(self) -> NDArray[np.uint8]:
         with self._lock:

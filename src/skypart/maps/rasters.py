@@ -22,7 +22,7 @@ from skypart.errors import SkyPartError
 from skypart.images.bands import palette_table, stretch, stretch_limits
 from skypart.images.decode import RgbImage
 from skypart.maps.files import HANDLES, redact_address, redact_message
-from skypart.maps.pixels import Patch, PixelBox
+from skypart.maps.pixels import PixelBox, PixelPatch
 
 CACHE_BYTES = 256 << 20
 """GDAL's cache of decoded blocks; its default is a share of the machine's memory. GDAL_CACHEMAX overrides it."""
@@ -171,7 +171,7 @@ class RasterReader:
             self._bands: BandMapping = _map_bands(raster, redact_address(path))
             self.has_overviews = bool(raster.overviews(1))
 
-    def read(self, box: PixelBox, step_x: float, step_y: float) -> Patch:
+    def read(self, box: PixelBox, step_x: float, step_y: float) -> PixelPatch:
         """The pixels of `box`, each averaged over step_x x step_y map pixels; steps below 2 count as 1."""
         width, height = box.right - box.left, box.bottom - box.top
         shape = (
@@ -190,7 +190,7 @@ class RasterReader:
             elif valid is None:
                 valid = _mask_border(rgb)
         everywhere = valid is None or bool(valid.all())
-        return Patch(rgb, None if everywhere else valid, box.left, box.top, width / shape[1], height / shape[0])
+        return PixelPatch(rgb, None if everywhere else valid, box.left, box.top, width / shape[1], height / shape[0])
 
     def _read_bands(
         self, raster: Any, window: Window, shape: tuple[int, int]

@@ -10,9 +10,9 @@ from rasterio.transform import Affine
 
 from skypart.errors import SkyPartError
 from skypart.images.decode import open_image
-from skypart.maps.grid import Grid, crs_plane
+from skypart.maps.grid import MapGrid, crs_plane
 from skypart.maps.map_source import MapImage
-from skypart.maps.pixels import Patch, PixelBox, shrink, with_overview
+from skypart.maps.pixels import PixelBox, PixelPatch, shrink, with_overview
 from skypart.maps.tile_sets import TileSet
 
 HALF_WORLD_M = math.pi * 6_378_137.0
@@ -36,7 +36,7 @@ def tile_image(tile_set: TileSet) -> MapImage:
     west = -HALF_WORLD_M + first_x * pixels.edge * resolution
     north = HALF_WORLD_M - first_y * pixels.edge * resolution
     affine = Affine(resolution, 0.0, west, 0.0, -resolution, north)
-    grid = Grid(crs_plane("EPSG:3857"), affine, count_x * pixels.edge, count_y * pixels.edge)
+    grid = MapGrid(crs_plane("EPSG:3857"), affine, count_x * pixels.edge, count_y * pixels.edge)
     has_overviews = zoom - min(levels) >= 3
     reader = pixels if has_overviews else with_overview(pixels, grid.width, grid.height)
     deeper = sorted(each for each, places in tiles.items() if each > zoom and len(places))
@@ -86,7 +86,7 @@ class TileReader:
         self.edge: int = first.shape[0]
         self._tile = lru_cache(maxsize=max(16, CACHE_BYTES // first.nbytes))(self._load)
 
-    def read(self, box: PixelBox, step_x: float, step_y: float) -> Patch:
+    def read(self, box: PixelBox, step_x: float, step_y: float) -> PixelPatch:
         """The tiles that cover `box`, reduced by the largest power of two that is not above the steps."""
         deepest = self._zooms[-1]
         power = int(math.log2(min(step_x, step_y)))
@@ -106,7 +106,7 @@ class TileReader:
         valid = canvas[..., 3] > 127
         step = span / small
         rgb = np.ascontiguousarray(canvas[..., :3])
-        return Patch(rgb, None if valid.all() else valid, left * span - start_x, top * span - start_y, step, step)
+        return PixelPatch(rgb, None if valid.all() else valid, left * span - start_x, top * span - start_y, step, step)
 
     def _load(self, zoom: int, x: int, y: int, halvings: int) -> NDArray[np.uint8] | None:
         """A tile as RGBA, its edge halved `halvings` times; None if there is none."""

@@ -14,7 +14,7 @@ from skypart.geo.footprint import Footprint
 from skypart.geo.geodesy import Degrees, FloatArray, LocalFrame
 from skypart.images.decode import RgbImage
 from skypart.maps.files import redact_address
-from skypart.maps.grid import Grid, Point
+from skypart.maps.grid import MapGrid, Point
 from skypart.maps.map_source import MapSource
 
 MAX_OVERHANG = 0.05
@@ -44,9 +44,9 @@ class ViewOptions:
         if not self.sizes_m or not all(0 < size < math.inf for size in self.sizes_m):
             raise SkyPartError("--sizes must be metres greater than 0, for instance --sizes 100,160,250")
         if not 0 <= self.overlap <= 0.9:
-            raise SkyPartError("--overlap must lie between 0 and 0.9")
+            raise SkyPartError("--overlap must be between 0 and 0.9")
         if not 1 <= self.rotations <= 36:
-            raise SkyPartError("--rotations must lie between 1 and 36")
+            raise SkyPartError("--rotations must be between 1 and 36")
 
     @property
     def angles(self) -> tuple[float, ...]:
@@ -177,11 +177,11 @@ def _format_length(metres: float) -> str:
     return f"{metres / 1000:.3g} km" if metres >= 1000 else f"{metres:.3g} m"
 
 
-def _centre_pixel_metres(grid: Grid) -> Point:
+def _centre_pixel_metres(grid: MapGrid) -> Point:
     return grid.pixel_metres(grid.width / 2, grid.height / 2)
 
 
-def _view_centres(grid: Grid, size: float, overlap: float) -> Degrees:
+def _view_centres(grid: MapGrid, size: float, overlap: float) -> Degrees:
     """(n,) centres of squares along the rows of a grid; none if the grid is smaller than one square."""
     down = grid.pixel_metres(grid.width / 2, np.linspace(0.5, grid.height - 0.5, 5)).y
     rows = _centres_along(grid.height, float(down.max()), float(down.min()), size, overlap)

@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 
 from skypart.geo.geodesy import Degrees, FloatArray
 from skypart.images.decode import RgbImage
-from skypart.maps.grid import Grid, Pixels
-from skypart.maps.pixels import Patch, PixelBox, PixelReader
+from skypart.maps.grid import MapGrid, Pixels
+from skypart.maps.pixels import PixelBox, PixelPatch, PixelReader
 
 Locate: TypeAlias = Callable[[NDArray[np.int64], NDArray[np.int64]], Degrees]
 """Maps rows (n,) and columns (m,) of the output image to the (n, m) degrees of the pixel centres."""
@@ -55,7 +55,7 @@ class Mesh(NamedTuple):
     steps: tuple[float, float]
 
 
-def warp(grid: Grid, reader: PixelReader, locate: Locate, shape: tuple[int, int]) -> WarpedImage:
+def warp(grid: MapGrid, reader: PixelReader, locate: Locate, shape: tuple[int, int]) -> WarpedImage:
     """Compute (h, w) pixels: averaged where they are coarser than the map's, interpolated elsewhere."""
     mesh = _make_mesh(grid, locate, shape)
     box = _covered_box(grid, mesh)
@@ -75,7 +75,7 @@ def warp(grid: Grid, reader: PixelReader, locate: Locate, shape: tuple[int, int]
     return _sample_patch(patch, x, y, inside, fine)
 
 
-def _covered_box(grid: Grid, mesh: Mesh) -> PixelBox | None:
+def _covered_box(grid: MapGrid, mesh: Mesh) -> PixelBox | None:
     """The map pixels that the mesh covers, with a margin for interpolation; None if there are none."""
     edges = []
     for values, step, length in zip(mesh.pixels, mesh.steps, (grid.width, grid.height), strict=True):
@@ -88,7 +88,7 @@ def _covered_box(grid: Grid, mesh: Mesh) -> PixelBox | None:
     return PixelBox(edges[0][0], edges[1][0], edges[0][1], edges[1][1])
 
 
-def _map_edges(grid: Grid, patch: Patch) -> Edges:
+def _map_edges(grid: MapGrid, patch: PixelPatch) -> Edges:
     """The edges of the map in patch pixels; the centre of the first pixel is 0."""
     left, right = (-patch.left / patch.step_x - 0.5, (grid.width - patch.left) / patch.step_x - 0.5)
     top, bottom = (-patch.top / patch.step_y - 0.5, (grid.height - patch.top) / patch.step_y - 0.5)
@@ -96,7 +96,7 @@ def _map_edges(grid: Grid, patch: Patch) -> Edges:
 
 
 def _sample_patch(
-    patch: Patch,
+    patch: PixelPatch,
     x: NDArray[np.float32],
     y: NDArray[np.float32],
     inside: NDArray[np.bool_] | None,
@@ -125,7 +125,7 @@ def _sample_patch(
     return WarpedImage(cv2.bitwise_and(rgb, rgb, mask=valid.astype(np.uint8)), valid)
 
 
-def _make_mesh(grid: Grid, locate: Locate, shape: tuple[int, int]) -> Mesh:
+def _make_mesh(grid: MapGrid, locate: Locate, shape: tuple[int, int]) -> Mesh:
     """A mesh dense enough that interpolation errs by at most TOLERANCE map or output pixels, whichever is coarser."""
     nodes = 9
     while True:

@@ -16,7 +16,7 @@ from skypart.maps.store.embedded import EmbeddedStore
 from tests.maps.store.builders import footprints, make_batch, rows_of, unit_vectors
 
 VIEWS, DIMENSION = 6_000, 48
-CHUNKS = snapshot.Snapshot.chunks
+CHUNKS = snapshot.StoreSnapshot.chunks
 
 
 @pytest.fixture(autouse=True)
@@ -65,7 +65,7 @@ def store(tmp_path: Path, built: Path) -> EmbeddedStore:
 
 
 def few_only(
-    self: snapshot.Snapshot, positions: snapshot.Positions | None, in_place: bool
+    self: snapshot.StoreSnapshot, positions: snapshot.Positions | None, in_place: bool
 ) -> Iterator[tuple[int, segment.Vectors]]:
     """Refuse to score more than a fifth of the views."""
     assert positions is not None
@@ -88,7 +88,7 @@ def test_recall_is_99_percent_with_less_work(store: EmbeddedStore, monkeypatch: 
     for queries in (rows, photos(rows, 3)):
         best = store.search(queries, 10, exact=True)
         with monkeypatch.context() as patch:
-            patch.setattr(snapshot.Snapshot, "chunks", few_only)
+            patch.setattr(snapshot.StoreSnapshot, "chunks", few_only)
             found = store.search(queries, 10)
         assert recall(found, best) >= 0.99
         assert [hits[0] for hits in found] == [hits[0] for hits in best]  # scores are exact ones too

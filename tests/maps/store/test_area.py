@@ -8,6 +8,7 @@ from pyproj import Geod
 
 from skypart.errors import SkyPartError
 from skypart.geo.footprint import Bounds
+from skypart.geo.geodesy import FloatArray
 from skypart.maps.store import Circle, area
 from skypart.maps.store.area import is_inside
 from skypart.maps.store.interface import Within
@@ -120,7 +121,7 @@ def test_only_points_near_the_edge_are_computed_on_the_ellipsoid(monkeypatch: py
     latitude, longitude = 48 + rng.uniform(-0.1, 0.1, 20_000), 16 + rng.uniform(-0.1, 0.1, 20_000)
     exact, computed = area._ellipsoid_metres, []
 
-    def counted(circle: Circle, latitude: area.Degrees, longitude: area.Degrees) -> area.Degrees:
+    def counted(circle: Circle, latitude: FloatArray, longitude: FloatArray) -> FloatArray:
         computed.append(len(latitude))
         return exact(circle, latitude, longitude)
 

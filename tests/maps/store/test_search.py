@@ -84,14 +84,14 @@ def test_views_outside_the_area_are_not_scored(
     allowed = is_inside(area, latitude=PLACES[:, 0], longitude=PLACES[:, 1])
     assert allowed.any()
     scored = []
-    chunks = snapshot.Snapshot.chunks
+    chunks = snapshot.StoreSnapshot.chunks
 
     def counted(*arguments: object, **options: object) -> object:
         for before, vectors in chunks(*arguments, **options):  # type: ignore[arg-type]
             scored.append(len(vectors))
             yield before, vectors
 
-    monkeypatch.setattr(snapshot.Snapshot, "chunks", counted)
+    monkeypatch.setattr(snapshot.StoreSnapshot, "chunks", counted)
     assert rows_of(store.search(QUERIES[:queries], 10, area)) == brute_force(VECTORS, QUERIES[:queries], 10, allowed)
     assert sum(scored) == allowed.sum()
 

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from skypart.atomic import atomic_path, write_text
 from skypart.errors import SkyPartError
 from skypart.maps.store.exact import Ranking, search_exact
-from skypart.maps.store.snapshot import Snapshot
+from skypart.maps.store.snapshot import StoreSnapshot
 from skypart.progress import track
 
 MIN_VIEWS = 200_000
@@ -42,7 +42,7 @@ Queries: TypeAlias = NDArray[np.float32]
 
 
 @dataclass(frozen=True)
-class Settings:
+class CacheSettings:
     """The tuned search.
 
     state: content hash of the store that the cache belongs to. sha256: of the file of codes. probes: centroids visited
@@ -62,9 +62,9 @@ class ApproximateIndex:
     """A cache in memory. codes: the FAISS index."""
 
     codes: Any
-    settings: Settings
+    settings: CacheSettings
 
-    def search(self, snapshot: Snapshot, queries: Queries, k: int) -> list[Ranking]:
+    def search(self, snapshot: StoreSnapshot, queries: Queries, k: int) -> list[Ranking]:
         """As `search_exact`, among the most promising views; exact where there are fewer of them than `k`."""
         width = -(-self.settings.width * max(k, _NEIGHBOURS) // _NEIGHBOURS)
         results: list[Ranking] = []
@@ -82,7 +82,7 @@ def _candidates(codes: Any, queries: Queries, probes: int, width: int) -> NDArra
     return places
 
 
-def build_cache(folder: Path, snapshot: Snapshot, state: str, sample: Queries | None = None) -> None:
+def build_cache(folder: Path, snapshot: StoreSnapshot, state: str, sample: Queries | None = None) -> None:
     """Encode all views, tune, and write the cache for the store's `state`.
 
     sample (s, d): real queries to tune with; by default they are synthesised from stored views.
@@ -101,13 +101,15 @@ def build_cache(folder: Path, snapshot: Snapshot, state: str, sample: Queries | 
             ) from error
         with temporary.open("rb") as file:
             digest = hashlib.file_digest(file, "sha256").hexdigest()
-    write_text(folder / SETTINGS, json.dumps(asdict(Settings(state, digest, probes, width, recall)), indent=1) + "\n")
+    write_text(
+        folder / SETTINGS, json.dumps(asdict(CacheSettings(state, digest, probes, width, recall)), indent=1) + "\n"
+    )
 
 
 def load_cache(folder: Path, state: str) -> ApproximateIndex | None:
     """The cache for the store's `state`; None if there is none, or if it is damaged or belongs to another state."""
     try:
-        settings = Settings(**json.loads((folder / SETTINGS).read_bytes()))
+        settings = CacheSettings(**json.loads((folder / SETTINGS).read_bytes()))
         if settings.state != state:
             return None
         content = (folder / CODES).read_bytes()
@@ -118,7 +120,7 @@ def load_cache(folder: Path, state: str) -> ApproximateIndex | None:
     return ApproximateIndex(faiss.deserialize_index(np.frombuffer(content, dtype=np.uint8)), settings)
 
 
-def _encode_views(snapshot: Snapshot, rng: np.random.Generator) -> Any:
+def _encode_views(snapshot: StoreSnapshot, rng: np.random.Generator) -> Any:
     """A FAISS index with about sqrt(n) centroids and a 4-bit code for every 4 values (or 3, 2, 1, as divides d)."""
     count = max(1, round(len(snapshot) ** 0.5))
     dimension = snapshot.dimension
@@ -132,7 +134,7 @@ def _encode_views(snapshot: Snapshot, rng: np.random.Generator) -> Any:
     return codes
 
 
-def _synthetic_queries(snapshot: Snapshot, rng: np.random.Generator) -> list[Queries]:
+def _synthetic_queries(snapshot: StoreSnapshot, rng: np.random.Generator) -> list[Queries]:
     """Two samples of queries: stored views, and stored views mixed with noise and other views in equal parts."""
     count = min(len(snapshot), _SAMPLE)
     some, others = (np.sort(rng.choice(len(snapshot), count, replace=False)) for _ in range(2))
@@ -145,7 +147,7 @@ def _synthetic_queries(snapshot: Snapshot, rng: np.random.Generator) -> list[Que
     return [plain, np.float32(_SIMILARITY) * plain + np.float32((1 - _SIMILARITY**2) ** 0.5) * noise]
 
 
-def _tune(snapshot: Snapshot, codes: Any, samples: list[Queries]) -> tuple[int, int, float]:
+def _tune(snapshot: StoreSnapshot, codes: Any, samples: list[Queries]) -> tuple[int, int, float]:
     """(probes, width, recall) of the cheapest search that reaches the recall for all samples; 0 probes if none does."""
     best, best_cost = (0, 0, 0.0), float("inf")
     truth = [np.stack([places for places, _ in search_exact(snapshot, queries, _NEIGHBOURS)]) for queries in samples]

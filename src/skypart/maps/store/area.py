@@ -5,7 +5,7 @@ from numpy.typing import NDArray
 
 from skypart.errors import SkyPartError
 from skypart.geo.footprint import Bounds
-from skypart.geo.geodesy import GEOD, haversine_m
+from skypart.geo.geodesy import GEOD, FloatArray, haversine_m
 from skypart.maps.store.interface import Circle, Within
 
 _SPHERE_ERROR = 0.01
@@ -15,10 +15,9 @@ _METRES_PER_DEGREE = 110_574.0
 """Length of a degree of latitude where it is shortest."""
 _SMALL_CIRCLE = 5.0
 """Degrees; larger circles are not narrowed down by longitude."""
-Degrees = NDArray[np.float64]
 
 
-def is_inside(within: Within, *, latitude: Degrees, longitude: Degrees) -> NDArray[np.bool_]:
+def is_inside(within: Within, *, latitude: FloatArray, longitude: FloatArray) -> NDArray[np.bool_]:
     """(n,) whether each point, given as (n,) degrees, lies in the box or circle; its edge counts as inside."""
     check_area(within)
     if isinstance(within, Bounds):
@@ -41,7 +40,7 @@ def check_area(within: Within) -> None:
         )
 
 
-def _in_box(box: Bounds, latitude: Degrees, longitude: Degrees) -> NDArray[np.bool_]:
+def _in_box(box: Bounds, latitude: FloatArray, longitude: FloatArray) -> NDArray[np.bool_]:
     rows = (latitude >= box.south) & (latitude <= box.north)
     if box.east - box.west >= 360:
         return rows
@@ -49,7 +48,7 @@ def _in_box(box: Bounds, latitude: Degrees, longitude: Degrees) -> NDArray[np.bo
     return mask
 
 
-def _in_circle(circle: Circle, latitude: Degrees, longitude: Degrees) -> NDArray[np.bool_]:
+def _in_circle(circle: Circle, latitude: FloatArray, longitude: FloatArray) -> NDArray[np.bool_]:
     """Clear cases are decided on the sphere, which is fast; those near the edge on the ellipsoid."""
     near = _in_frame(circle, latitude, longitude)
     centre = np.broadcast_to([circle.longitude, circle.latitude], (len(near), 2))
@@ -62,14 +61,14 @@ def _in_circle(circle: Circle, latitude: Degrees, longitude: Degrees) -> NDArray
     return mask
 
 
-def _ellipsoid_metres(circle: Circle, latitude: Degrees, longitude: Degrees) -> NDArray[np.float64]:
+def _ellipsoid_metres(circle: Circle, latitude: FloatArray, longitude: FloatArray) -> FloatArray:
     """(n,) distances from the centre of the circle."""
     count = len(latitude)
     _, _, metres = GEOD.inv(np.full(count, circle.longitude), np.full(count, circle.latitude), longitude, latitude)
     return np.asarray(metres)
 
 
-def _in_frame(circle: Circle, latitude: Degrees, longitude: Degrees) -> NDArray[np.int64]:
+def _in_frame(circle: Circle, latitude: FloatArray, longitude: FloatArray) -> NDArray[np.int64]:
     """Indices of the points inside a box of meridians and parallels around the circle: a cheap preselection."""
     band = circle.radius_m * (1 + _SPHERE_ERROR) / _METRES_PER_DEGREE + 1e-6
     near = np.flatnonzero(np.abs(latitude - circle.latitude) <= band)

@@ -16,7 +16,7 @@ from skypart.maps.store.approximate import ApproximateIndex
 from skypart.maps.store.exact import search_exact
 from skypart.maps.store.interface import Hit, Store, StoreStats, ViewBatch, Within, check_queries
 from skypart.maps.store.manifest import MANIFEST, StoreManifest, read_manifest, write_manifest
-from skypart.maps.store.snapshot import Snapshot, check_file_sizes, find_damage, open_snapshot, read_state
+from skypart.maps.store.snapshot import StoreSnapshot, check_file_sizes, find_damage, open_snapshot, read_state
 from skypart.maps.store.writer import WriterLock, delete_unused_files, write_batch
 
 HASH_LIMIT = 2 << 30
@@ -44,7 +44,7 @@ class EmbeddedStore:
         self._mutex = threading.RLock()
         self._lock: WriterLock | None = None
         self._staged: StoreManifest | None = None
-        self._snapshot: Snapshot | None = None
+        self._snapshot: StoreSnapshot | None = None
         self._cache: tuple[str, ApproximateIndex | None] = ("", None)
         self._closed = False
         self._manifest = read_manifest(self.folder)
@@ -192,7 +192,7 @@ class EmbeddedStore:
             raise
         self._lock = lock
 
-    def _open_state(self) -> tuple[Snapshot, ApproximateIndex | None]:
+    def _open_state(self) -> tuple[StoreSnapshot, ApproximateIndex | None]:
         """The state to search, opened if it is not open yet."""
         with self._mutex:
             self._check_open()

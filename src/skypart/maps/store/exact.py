@@ -14,7 +14,7 @@ import faiss
 import numpy as np
 from numpy.typing import NDArray
 
-from skypart.maps.store.snapshot import Positions, Snapshot
+from skypart.maps.store.snapshot import Positions, StoreSnapshot
 
 FEW_QUERIES = 16
 """Up to this many queries, FAISS scans the float16 rows for each; more are multiplied with float32 blocks."""
@@ -28,7 +28,7 @@ Ranking: TypeAlias = tuple[Positions, NDArray[np.float64]]
 
 
 def search_exact(
-    snapshot: Snapshot, queries: NDArray[np.float32], k: int, positions: Positions | None = None
+    snapshot: StoreSnapshot, queries: NDArray[np.float32], k: int, positions: Positions | None = None
 ) -> list[Ranking]:
     """For each of (q, d) queries, the best `k` views, or all of them if there are fewer.
 
@@ -65,7 +65,7 @@ def _rounding_error(query: NDArray[np.float32]) -> float:
     return (len(query) + 2) * 2.0**-24 * 1.02 * float(np.linalg.norm(query.astype(np.float64)))
 
 
-def _rescore(snapshot: Snapshot, query: NDArray[np.float32], candidates: Positions, k: int) -> Ranking:
+def _rescore(snapshot: StoreSnapshot, query: NDArray[np.float32], candidates: Positions, k: int) -> Ranking:
     """The best `k` candidates by score in float64, then by row."""
     scores = np.empty(len(candidates))
     wide = query.astype(np.float64)
@@ -94,7 +94,7 @@ _scanners = _Scanners()
 
 
 def _scan(
-    snapshot: Snapshot, queries: NDArray[np.float32], width: int, positions: Positions | None
+    snapshot: StoreSnapshot, queries: NDArray[np.float32], width: int, positions: Positions | None
 ) -> tuple[Scores, Positions]:
     """(q, width) best scores in any order, and their indices among the searched views, by FAISS over float16."""
     scores = np.full((len(queries), width), -np.inf, dtype=np.float32)
@@ -110,7 +110,7 @@ def _scan(
 
 
 def _multiply(
-    snapshot: Snapshot, queries: NDArray[np.float32], width: int, positions: Positions | None
+    snapshot: StoreSnapshot, queries: NDArray[np.float32], width: int, positions: Positions | None
 ) -> tuple[Scores, Positions]:
     """The same as `_scan`, by matrix products of float32 blocks."""
     best = np.zeros((len(queries), 0), dtype=np.float32)
@@ -139,7 +139,7 @@ def _keep_above(threshold: Scores, scores: Scores, before: int) -> tuple[Scores,
 
 
 def _all_above(
-    snapshot: Snapshot, query: NDArray[np.float32], at_least: float, positions: Positions | None
+    snapshot: StoreSnapshot, query: NDArray[np.float32], at_least: float, positions: Positions | None
 ) -> Positions:
     """All positions whose first-pass score is `at_least` or more."""
     found = [
@@ -150,7 +150,7 @@ def _all_above(
     return indices if positions is None else positions[indices]
 
 
-def _float_blocks(snapshot: Snapshot, positions: Positions | None) -> Iterator[tuple[int, Scores]]:
+def _float_blocks(snapshot: StoreSnapshot, positions: Positions | None) -> Iterator[tuple[int, Scores]]:
     """(number of views before, (m, d) float32 block), one after the other; the block's memory is reused."""
     buffer = np.empty((min(BLOCK_ROWS, len(snapshot)), snapshot.dimension), dtype=np.float32)
     for before, vectors in snapshot.chunks(positions, in_place=False):

@@ -34,7 +34,7 @@ class VectorBlock:
     vectors: Vectors
 
 
-class Snapshot:
+class StoreSnapshot:
     """Open segments. They stay mapped while this object lives, whatever happens to the store's folder."""
 
     def __init__(self, manifest: StoreManifest, segments: Sequence[Segment]) -> None:
@@ -167,7 +167,9 @@ def check_file_sizes(folder: Path, manifest: StoreManifest) -> None:
             open_file(folder, record, file_record).close()
 
 
-def open_snapshot(folder: Path, manifest: StoreManifest, previous: Snapshot | None, hash_limit: int) -> Snapshot:
+def open_snapshot(
+    folder: Path, manifest: StoreManifest, previous: StoreSnapshot | None, hash_limit: int
+) -> StoreSnapshot:
     """Open all segments, reusing those of `previous`. hash_limit: total bytes up to which vectors are hashed."""
     known = {} if previous is None else {segment.record: segment for segment in previous.segments}
     full_check = sum(record.vectors.bytes for record in manifest.segments) <= hash_limit
@@ -175,7 +177,7 @@ def open_snapshot(folder: Path, manifest: StoreManifest, previous: Snapshot | No
         known[record] if record in known else open_segment(folder, record, manifest.dimension, full_check)
         for record in manifest.segments
     ]
-    return Snapshot(manifest, segments)
+    return StoreSnapshot(manifest, segments)
 
 
 def find_damage(folder: Path, manifest: StoreManifest) -> list[str]:
