@@ -27,8 +27,8 @@ from skypart.atomic import atomic_path, write_text
 from skypart.embedding import load
 from skypart.images.weather import CONDITIONS, RENDERING, corrupt
 from skypart.maps.build import build_index
-from skypart.maps.cut import ViewOptions
 from skypart.maps.index import MapIndex
+from skypart.maps.views import ViewOptions
 from skypart.position.calibrate import Outcome, cross_validate, draw, fit_outcomes, outcome_of, quality
 from skypart.position.confidence import MATCHING, RIGHT_M
 from skypart.position.fix import Fix

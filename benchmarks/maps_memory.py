@@ -81,7 +81,7 @@ def index_all(path: str) -> None:
     """Index the map with the default model and print what it took; run in the child process."""
     from skypart.embedding import load
     from skypart.maps.build import build_index
-    from skypart.maps.cut import ViewOptions
+    from skypart.maps.views import ViewOptions
 
     clock = time.perf_counter()
     options = ViewOptions((SIZES[-1],), OVERLAP)

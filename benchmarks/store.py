@@ -30,7 +30,8 @@ from benchmarks.store_views import Rows, draw_photos, draw_views, make_land
 from numpy.typing import NDArray
 
 from skypart.atomic import write_text
-from skypart.maps.store import Circle, EmbeddedStore, ViewBatch, approximate
+from skypart.maps.store import Circle, ViewBatch, approximate
+from skypart.maps.store.embedded import EmbeddedStore
 
 ROOT = Path(__file__).resolve().parents[1]
 DIMENSION = 768
@@ -149,7 +150,7 @@ def measure(views: int, single: int, folder: Path) -> list[str]:
     engines |= {name: partial(index.search, k=K) for name, index in indexes.items()}
     engines[IN_CIRCLE] = lambda q: store.search(q, K, near)
     start = time.perf_counter()
-    tuned = store.build_approximate()
+    tuned = store.optimize()
     building = time.perf_counter() - start
     more = []
     if tuned is not None:

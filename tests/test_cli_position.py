@@ -15,7 +15,7 @@ from PIL import Image
 
 from skypart.geo.geodesy import distance_m
 from skypart.maps.index import MapIndex
-from skypart.maps.manifest import Manifest
+from skypart.maps.manifest import IndexManifest
 from skypart.model import embedder
 from skypart.position import photos
 from skypart.position.fix import Fix, Hints, Prior
@@ -86,8 +86,8 @@ def test_index_makes_adds_and_leaves_alone(run: Run, tmp_path: Path) -> None:
     ("words", "told"),
     [
         (["missing.tif"], "missing.tif: no such file"),
-        (["https://maps.example/town.tif"], "or allow the network with --network"),
-        (["letter.tif"], "letter.tif: is no map that is read here"),
+        (["https://maps.example/town.tif"], "or allow network access with --network"),
+        (["letter.tif"], "letter.tif: is not a supported map"),
         (["town.tif", "--sizes", "wide"], "--sizes wide: give metres"),
         (["town.tif", "--overlap", "1"], "--overlap must lie between"),
         (["town.tif", "--rotations", "0"], "--rotations must lie between"),
@@ -230,7 +230,7 @@ def test_a_folder_that_is_no_index_is_told_with_its_cure(run: Run, tmp_path: Pat
     for verb in ("locate", "calibrate", "track", "serve"):
         words = {"locate": ["a.jpg"], "calibrate": ["a.csv"], "track": ["a.mp4", "-o", "a.gpx"], "serve": []}[verb]
         code, _, err = run(verb, tmp_path / "none.skyindex", *words)
-        assert code == 2 and "no map index; make one with `skypart index" in err
+        assert code == 2 and "no map index; create one with `skypart index" in err
 
 
 def test_calibrate_writes_its_report_and_the_index_knows_it(run: Run, tmp_path: Path) -> None:
@@ -248,7 +248,7 @@ def test_calibrate_writes_its_report_and_the_index_knows_it(run: Run, tmp_path: 
     with Image.open(picture) as drawn:
         assert drawn.width > 1000
     report = json.loads(picture.with_suffix(".json").read_text())
-    assert Manifest.read(index).calibration == report["calibration"]
+    assert IndexManifest.read(index).calibration == report["calibration"]
     photo = save(tmp_path / "photo.jpg", heading=True)
     code, out, _ = run("locate", index, photo)
     assert code == 0 and "not calibrated" not in out
@@ -361,10 +361,10 @@ def test_maps_lists_what_an_index_holds(tmp_path: Path, run: Run) -> None:
 
 def test_maps_takes_a_map_out(tmp_path: Path, run: Run) -> None:
     index = two_maps(tmp_path)
-    views = {entry.name: entry.views for entry in Manifest.read(index).maps}
+    views = {entry.name: entry.views for entry in IndexManifest.read(index).maps}
     code, text, _ = run("maps", index, "--remove", "west")
     assert code == 0 and f"removed west: {views['west']} views" in text
-    assert [entry.name for entry in Manifest.read(index).maps] == ["east"]
+    assert [entry.name for entry in IndexManifest.read(index).maps] == ["east"]
     assert MapIndex(index).store.stats().views == views["east"]
     code, _, error = run("maps", index, "--remove", "east")
     assert code == 2 and "only map" in error
@@ -374,7 +374,7 @@ def test_maps_takes_a_map_out(tmp_path: Path, run: Run) -> None:
 def test_maps_names_what_is_wrong(tmp_path: Path, run: Run) -> None:
     index = two_maps(tmp_path)
     code, _, error = run("maps", index, "--remove", "north")
-    assert code == 2 and "holds no map north; it has east, west" in error
+    assert code == 2 and "there is no map north in this index; it has east, west" in error
     code, _, error = run("maps", tmp_path / "none", "--remove", "x")
     assert code == 2 and "no map index" in error and not (tmp_path / "none").exists()
     vectors = max((index / "store").iterdir(), key=lambda file: file.stat().st_size)

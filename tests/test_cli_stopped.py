@@ -13,7 +13,7 @@ from tests.conftest import Run
         ("skypart.position.photos.open_locator", ["locate", "i", "p.jpg"], False),
         ("skypart.position.photos.open_locator", ["track", "i", "index", "-o", "t.gpx"], False),
         ("skypart.position.photos.open_locator", ["calibrate", "i", "labelled"], False),
-        ("skypart.maps.cut.view_options", ["index", "town.tif", "-o", "i"], True),
+        ("skypart.maps.views.view_options", ["index", "town.tif", "-o", "i"], True),
         ("skypart.datasets.fetch.fetch", ["data", "fetch", "all"], True),
     ],
 )

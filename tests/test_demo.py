@@ -9,7 +9,7 @@ from rich.console import Console
 import skypart.demo as demo
 import skypart.demo_town as town
 from skypart.errors import SkyPartError
-from skypart.maps.cut import ViewOptions
+from skypart.maps.views import ViewOptions
 from skypart.model.embedder import new_model
 from skypart.model.shipped import shipped_model
 from skypart.model.storage import save_model

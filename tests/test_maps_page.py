@@ -30,7 +30,7 @@ def write(folder: Path, table: str) -> Path:
 def test_pictures_by_centre_and_width(tmp_path: Path) -> None:
     (table,) = tables("file,latitude,longitude,metres")
     (source,) = open_maps([str(write(tmp_path, table))])
-    harbour, market = (part.grid for part in source.parts)
+    harbour, market = (part.grid for part in source.images)
     assert (float(harbour.centre.latitude), float(harbour.centre.longitude)) == pytest.approx((48.2061, 16.4212))
     assert (harbour.gsd_m, market.gsd_m) == pytest.approx((250 / 40, 180 / 40), rel=1e-4)
 

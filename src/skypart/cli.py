@@ -243,7 +243,7 @@ def index(
     """Cut maps into views, embed them, and keep them as an index; stopped work goes on where it was."""
     from skypart.embedding import load
     from skypart.maps.build import build_index
-    from skypart.maps.cut import view_options
+    from skypart.maps.views import view_options
 
     options = view_options(sizes, overlap, rotations)
     added = build_index(maps, output, load(model, device, size), model, options, network)
@@ -262,8 +262,7 @@ def maps(
     """List the maps of an index, check its files, or take a map out of it."""
     from rich.console import Console
 
-    from skypart.maps.index import MapIndex
-    from skypart.maps.upkeep import maps_table, remove_map
+    from skypart.maps.index import MapIndex, maps_table, remove_map
 
     if remove:
         typer.echo(f"removed {remove}: {remove_map(index, remove)} views")

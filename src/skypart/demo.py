@@ -22,9 +22,8 @@ from skypart.drawing.files import save_figure
 from skypart.embedding import load
 from skypart.errors import SkyPartError
 from skypart.maps.build import build_index
-from skypart.maps.cut import ViewOptions
 from skypart.maps.index import MapIndex
-from skypart.maps.picture import map_picture
+from skypart.maps.views import ViewOptions
 from skypart.position.fix import Fix
 from skypart.position.fix_picture import draw_fixes
 from skypart.position.labelled import LabelledPhoto, read_labelled
@@ -71,7 +70,7 @@ def run_demo(out: Path, real: Path | None = None, model: str = "default", page: 
     console.print(f"[bold]3[/] locating {len(photos)} photos")
     fixes = [locate_photo(locator, photo.path) for photo in progress(photos, "locating")]
     console.print(fix_table(fixes, photos))
-    drawn = draw_fixes(map_picture(locator.index), locator.index.bounds, fixes, photos)
+    drawn = draw_fixes(locator.index.render(), locator.index.bounds, fixes, photos)
     save_figure(drawn, out / "fixes.png")
     console.print(f"[bold]4[/] tracking {escape(files.video.name)}")
     options = TrackOptions(max_speed=45.0)

@@ -4,7 +4,7 @@ from pyproj import CRS, Geod, Transformer
 
 from skypart.errors import SkyPartError
 from skypart.geo import geodesy
-from skypart.geo.geodesy import LocalFrame, wrapped
+from skypart.geo.geodesy import LocalFrame, wrap_longitude
 
 CENTRES = [
     (33.64, 72.99),
@@ -34,7 +34,7 @@ def test_local_frame_agrees_with_proj_within_a_centimetre(latitude: float, longi
 
 
 @pytest.mark.parametrize(("latitude", "longitude"), CENTRES)
-def test_distances_near_the_centre_are_those_on_the_ground(latitude: float, longitude: float) -> None:
+def test_distances_near_the_centre_match_the_ellipsoid(latitude: float, longitude: float) -> None:
     rng = np.random.default_rng(3)
     x, y = rng.uniform(-500, 500, (2, 500))
     lat, lon = LocalFrame(latitude=latitude, longitude=longitude).to_degrees(x, y)
@@ -42,7 +42,7 @@ def test_distances_near_the_centre_are_those_on_the_ground(latitude: float, long
     assert np.abs(apart - np.hypot(np.diff(x), np.diff(y))).max() < 0.01
 
 
-def test_offset_goes_as_far_and_in_the_direction_it_is_told() -> None:
+def test_offset_moves_by_the_given_distance_and_bearing() -> None:
     """Against PROJ, for 10,000 pairs of places, the antimeridian and 80 degrees north and south among them."""
     rng = np.random.default_rng(1)
     latitude = rng.uniform(-80, 80, 10_000)
@@ -50,20 +50,28 @@ def test_offset_goes_as_far_and_in_the_direction_it_is_told() -> None:
     longitude[:2_000] = rng.choice([-1, 1], 2_000) * rng.uniform(179.9, 180, 2_000)
     latitude[2_000:3_000] = rng.choice([-80.0, 80.0], 1_000)
     bearing, metres = rng.uniform(0, 360, 10_000), rng.uniform(0, 50_000, 10_000)
-    there = geodesy.offset(latitude=latitude, longitude=longitude, bearing=bearing, metres=metres)
-    turn, _, apart = Geod(ellps="WGS84").inv(longitude, latitude, there.longitude, there.latitude)
+    reached = geodesy.offset(latitude=latitude, longitude=longitude, bearing=bearing, metres=metres)
+    turn, _, apart = Geod(ellps="WGS84").inv(longitude, latitude, reached.longitude, reached.latitude)
     assert np.abs(apart - metres).max() < 0.01
     aside = np.radians((turn - bearing + 180) % 360 - 180) * metres
     assert np.abs(aside).max() < 0.01
     ours = geodesy.distance_m(
-        latitude=latitude, longitude=longitude, to_latitude=there.latitude, to_longitude=there.longitude
+        latitude=latitude, longitude=longitude, to_latitude=reached.latitude, to_longitude=reached.longitude
     )
     assert np.abs(ours - metres).max() < 0.01
 
 
-def test_a_known_distance() -> None:
+def test_meridian_quadrant() -> None:
     quarter = geodesy.distance_m(latitude=0.0, longitude=0.0, to_latitude=90.0, to_longitude=123.0)
     assert quarter == pytest.approx(10_001_965.729, abs=0.001)  # the WGS 84 meridian quadrant
+
+
+def test_haversine_is_the_great_circle_on_the_equatorial_sphere() -> None:
+    one = np.array([[0.0, 0.0], [10.0, 0.0], [0.0, -90.0], [179.0, 0.0], [5.0, 60.0]])
+    other = np.array([[90.0, 0.0], [10.0, 1.0], [0.0, 90.0], [-179.0, 0.0], [5.0, 60.0]])
+    degree = np.pi * geodesy.EARTH_RADIUS_M / 180
+    assert geodesy.EARTH_RADIUS_M == 6_378_137.0
+    assert geodesy.haversine_m(one, other) == pytest.approx([90 * degree, degree, 180 * degree, 2 * degree, 0.0])
 
 
 def test_shapes_are_kept_and_broadcast() -> None:
@@ -80,11 +88,11 @@ def test_degrees_cannot_be_passed_by_position() -> None:
         LocalFrame(1.0, 2.0)  # type: ignore[call-arg]
 
 
-def test_a_place_off_the_earth_is_refused() -> None:
-    with pytest.raises(SkyPartError, match="no place on Earth"):
+def test_centre_outside_the_earth_is_rejected() -> None:
+    with pytest.raises(SkyPartError, match="not a point on the Earth"):
         LocalFrame(latitude=372_000.0, longitude=0.0)
 
 
-def test_wrapped_longitudes() -> None:
-    assert np.allclose(wrapped([181, -181, 359, 0], 0), [-179, 179, -1, 0])
-    assert np.allclose(wrapped([-179.5], 179.0), [180.5])
+def test_wrap_longitude() -> None:
+    assert np.allclose(wrap_longitude([181, -181, 359, 0], 0), [-179, 179, -1, 0])
+    assert np.allclose(wrap_longitude([-179.5], 179.0), [180.5])

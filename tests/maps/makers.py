@@ -1,4 +1,4 @@
-"""Tiny maps of a known ground: its colours are a smooth function of latitude and longitude."""
+"""Small maps of synthetic ground whose colours are a smooth function of latitude and longitude."""
 
 import sqlite3
 from functools import lru_cache
@@ -16,13 +16,13 @@ from rasterio.transform import Affine
 
 from skypart.geo.geodesy import Degrees
 from skypart.maps.map_source import MapSource
-from skypart.maps.warp import Sample
+from skypart.maps.warp import WarpedImage
 
 Rgb = NDArray[np.uint8]
 
 
 def ground(latitude: Any, longitude: Any, *, around: tuple[float, float], wave_m: float = 60.0) -> NDArray[np.float64]:
-    """(..., 3) colours, 0..255, of places; waves of `wave_m` metres near `around` (latitude, longitude)."""
+    """(..., 3) colours, 0..255, at points in degrees: waves of `wave_m` metres around (latitude, longitude)."""
     lat, lon = np.asarray(latitude, dtype=np.float64), np.asarray(longitude, dtype=np.float64)
     east = ((lon - around[1] + 540.0) % 360.0 - 180.0) * 111_320.0 * np.cos(np.radians(around[0]))
     north = (lat - around[0]) * 111_320.0
@@ -33,16 +33,16 @@ def ground(latitude: Any, longitude: Any, *, around: tuple[float, float], wave_m
 
 @lru_cache
 def to_degrees(crs: str) -> Transformer:
-    """pyproj's own way from a CRS to longitude and latitude."""
+    """The pyproj transformer from a CRS to longitude and latitude."""
     return Transformer.from_crs(crs, "EPSG:4326", always_xy=True)
 
 
-def placed(
+def centred_affine(
     crs: str, around: tuple[float, float], metres: float, pixels: tuple[int, int], kind: str = "north"
 ) -> Affine:
     """The geotransform of (width, height) pixels of `metres` centred at (latitude, longitude) in a CRS.
 
-    kind: north up, south up, or rotated by 30 degrees.
+    kind: `north` up, `south` up, or `rotated` by 30 degrees.
     """
     system = CRS.from_user_input(crs)
     x, y = to_degrees(crs).transform(around[1], around[0], direction="INVERSE")
@@ -60,7 +60,7 @@ def placed(
 
 
 def pixel_degrees(crs: str, affine: Affine, width: int, height: int) -> tuple[NDArray[Any], NDArray[Any]]:
-    """Latitude and longitude (height, width) of pixel centres, straight from pyproj."""
+    """Latitude and longitude (height, width) of pixel centres, computed with pyproj alone."""
     column, row = np.meshgrid(np.arange(width) + 0.5, np.arange(height) + 0.5)
     x = affine.a * column + affine.b * row + affine.c
     y = affine.d * column + affine.e * row + affine.f
@@ -68,14 +68,14 @@ def pixel_degrees(crs: str, affine: Affine, width: int, height: int) -> tuple[ND
     return latitude, longitude
 
 
-def picture(crs: str, affine: Affine, width: int, height: int, around: tuple[float, float]) -> Rgb:
-    """(height, width, 3) of the known ground on a grid."""
+def ground_image(crs: str, affine: Affine, width: int, height: int, around: tuple[float, float]) -> Rgb:
+    """(height, width, 3) image of the synthetic ground on a grid."""
     latitude, longitude = pixel_degrees(crs, affine, width, height)
     return np.rint(ground(latitude, longitude, around=around)).astype(np.uint8)
 
 
 def write_raster(path: Path, bands: NDArray[Any], crs: str | None, affine: Affine | None, **options: Any) -> Path:
-    """A raster of bands (count, h, w); GeoTIFF unless `driver` says otherwise. `meaning`: colour of each band."""
+    """Write bands (count, h, w), as GeoTIFF unless `driver` says otherwise. `meaning`: colour of each band."""
     meaning = options.pop("meaning", None)
     colormap = options.pop("colormap", None)
     profile = {"driver": "GTiff", "count": bands.shape[0], "height": bands.shape[1], "width": bands.shape[2]}
@@ -98,31 +98,31 @@ def write_ground(
     kind: str = "north",
     **options: Any,
 ) -> Path:
-    """A GeoTIFF of the known ground."""
-    affine = placed(crs, around, metres, pixels, kind)
-    rgb = picture(crs, affine, *pixels, around)
+    """Write a GeoTIFF of the synthetic ground."""
+    affine = centred_affine(crs, around, metres, pixels, kind)
+    rgb = ground_image(crs, affine, *pixels, around)
     return write_raster(path, rgb.transpose(2, 0, 1), crs, affine, **options)
 
 
-def sample(source: MapSource, latitude: NDArray[Any], longitude: NDArray[Any]) -> Sample:
-    """A map's colours at (h, w) places in degrees, neighbours in the arrays being so on the ground."""
+def sample(source: MapSource, latitude: NDArray[Any], longitude: NDArray[Any]) -> WarpedImage:
+    """Warp a map to (h, w) points in degrees, which must vary smoothly over the arrays."""
 
     def locate(rows: NDArray[np.int64], columns: NDArray[np.int64]) -> Degrees:
         chosen = np.ix_(rows, columns)
         return Degrees(latitude[chosen], longitude[chosen])
 
-    return source.draw(locate, (latitude.shape[0], latitude.shape[1]))
+    return source.warp(locate, (latitude.shape[0], latitude.shape[1]))
 
 
-def tile_picture(z: int, x: int, y: int, around: tuple[float, float], edge: int = 256) -> Rgb:
-    """The known ground in a Web Mercator tile."""
+def tile_image(z: int, x: int, y: int, around: tuple[float, float], edge: int = 256) -> Rgb:
+    """The synthetic ground as a Web Mercator tile."""
     unit = 2 * np.pi * 6_378_137.0 / 2**z
     affine = Affine(unit / edge, 0, (x - 2 ** (z - 1)) * unit, 0, -unit / edge, (2 ** (z - 1) - y) * unit)
-    return picture("EPSG:3857", affine, edge, edge, around)
+    return ground_image("EPSG:3857", affine, edge, edge, around)
 
 
 def tile_of(latitude: float, longitude: float, z: int) -> tuple[int, int]:
-    """x and y of the tile around a place."""
+    """x and y of the tile that contains a point."""
     sin = np.sin(np.radians(latitude))
     y = 0.5 - np.log((1 + sin) / (1 - sin)) / (4 * np.pi)
     return int((longitude + 180) / 360 * 2**z), int(y * 2**z)
@@ -131,7 +131,7 @@ def tile_of(latitude: float, longitude: float, z: int) -> tuple[int, int]:
 def write_tile_folder(
     folder: Path, tiles: dict[tuple[int, int, int], Rgb], suffix: str = ".png", tms: bool = False
 ) -> Path:
-    """z/x/y files of tiles."""
+    """Write tiles as z/x/y files."""
     for (z, x, y), rgb in tiles.items():
         row = 2**z - 1 - y if tms else y
         file = folder / str(z) / str(x) / f"{row}{suffix}"
@@ -141,7 +141,7 @@ def write_tile_folder(
 
 
 def write_mbtiles(path: Path, tiles: dict[tuple[int, int, int], bytes], kind: str = "png") -> Path:
-    """An MBTiles file of encoded tiles."""
+    """Write an MBTiles file of encoded tiles."""
     base = sqlite3.connect(path)
     base.execute("CREATE TABLE metadata (name text, value text)")
     base.execute("INSERT INTO metadata VALUES ('format', ?)", (kind,))
@@ -154,7 +154,7 @@ def write_mbtiles(path: Path, tiles: dict[tuple[int, int, int], bytes], kind: st
 
 
 def write_pmtiles(path: Path, tiles: dict[tuple[int, int, int], bytes], kind: TileType = TileType.PNG) -> Path:
-    """A PMTiles file of encoded tiles."""
+    """Write a PMTiles file of encoded tiles."""
     with path.open("wb") as file:
         writer = Writer(file)
         for place in sorted(tiles, key=lambda each: zxy_to_tileid(*each)):

@@ -1,4 +1,4 @@
-"""Pixels to degrees and back, against pyproj and the geotransform alone."""
+"""Pixels to degrees and back, compared with pyproj."""
 
 from typing import Any
 
@@ -9,9 +9,9 @@ from pyproj import Geod
 from rasterio.transform import Affine
 
 from skypart.geo.geodesy import Degrees, LocalFrame
-from skypart.maps.grid import Grid, crs_plane
-from skypart.maps.mesh import between, make_mesh
-from tests.maps.makers import placed, to_degrees
+from skypart.maps.grid import MapGrid, crs_plane
+from skypart.maps.warp import _interpolate, _make_mesh
+from tests.maps.makers import centred_affine, to_degrees
 
 PLACES = [
     ("EPSG:32643", (33.64, 72.99)),
@@ -37,12 +37,12 @@ def test_pixels_and_degrees_agree_with_pyproj_within_a_centimetre(
 ) -> None:
     """39 grids of 260 points: 10,140."""
     size = (40_000, 30_000)
-    affine = placed(crs, around, 0.5, size, kind)
+    affine = centred_affine(crs, around, 0.5, size, kind)
     rng = np.random.default_rng(2)
     column, row = rng.uniform(0, size[0], 260), rng.uniform(0, size[1], 260)
     x, y = affine.a * column + affine.b * row + affine.c, affine.d * column + affine.e * row + affine.f
     lon, lat = to_degrees(crs).transform(x, y)
-    grid = Grid(crs_plane(crs), affine, *size)
+    grid = MapGrid(crs_plane(crs), affine, *size)
     ours = grid.to_degrees(column, row)
     assert Geod(ellps="WGS84").inv(ours.longitude, ours.latitude, lon, lat)[2].max() < 0.01
     assert np.abs(ours.longitude).max() <= 180
@@ -56,8 +56,8 @@ def test_pixels_and_degrees_agree_with_pyproj_within_a_centimetre(
 
 
 @pytest.mark.parametrize(("crs", "around"), PLACES)
-def test_bounds_hold_all_pixels_and_touch_them(crs: str, around: tuple[float, float]) -> None:
-    grid = Grid(crs_plane(crs), placed(crs, around, 1.0, (900, 700)), 900, 700)
+def test_bounds_are_tight_around_all_pixels(crs: str, around: tuple[float, float]) -> None:
+    grid = MapGrid(crs_plane(crs), centred_affine(crs, around, 1.0, (900, 700)), 900, 700)
     box = grid.bounds
     width = (box.east - box.west) % 360
     lat, lon = grid.to_degrees(*np.meshgrid(np.linspace(0, 900, 50), np.linspace(0, 700, 50)))
@@ -70,19 +70,19 @@ def test_bounds_hold_all_pixels_and_touch_them(crs: str, around: tuple[float, fl
 
 
 def test_bounds_cross_the_antimeridian() -> None:
-    grid = Grid(crs_plane("EPSG:4326"), Affine(0.001, 0, 179.9, 0, -0.001, -16.9), 200, 200)
+    grid = MapGrid(crs_plane("EPSG:4326"), Affine(0.001, 0, 179.9, 0, -0.001, -16.9), 200, 200)
     assert grid.bounds.west == pytest.approx(179.9)
     assert grid.bounds.east == pytest.approx(-179.9)
 
 
-def test_a_pole_inside_the_map_opens_the_bounds() -> None:
-    grid = Grid(crs_plane("EPSG:3413"), Affine(100, 0, -5_000, 0, -100, 5_000), 100, 100)
+def test_map_with_a_pole_has_bounds_around_the_world() -> None:
+    grid = MapGrid(crs_plane("EPSG:3413"), Affine(100, 0, -5_000, 0, -100, 5_000), 100, 100)
     assert (grid.bounds.north, grid.bounds.west, grid.bounds.east) == (90.0, -180.0, 180.0)
     assert grid.bounds.south == pytest.approx(90 - 5 * 2**0.5 / 111.7, abs=2e-3)
 
 
-def test_longitudes_of_0_to_360_are_understood() -> None:
-    grid = Grid(crs_plane("EPSG:4326"), Affine(0.01, 0, 300.0, 0, -0.01, 10.0), 100, 100)
+def test_longitudes_from_0_to_360_are_accepted() -> None:
+    grid = MapGrid(crs_plane("EPSG:4326"), Affine(0.01, 0, 300.0, 0, -0.01, 10.0), 100, 100)
     column, row = grid.to_pixels(latitude=9.5, longitude=-59.5)
     assert (float(column), float(row)) == pytest.approx((50.0, 50.0))
 
@@ -99,19 +99,19 @@ def view_of(centre: tuple[float, float], metres: float, size: int) -> Any:
 
 @pytest.mark.parametrize("metres", [150.0, 3_000.0, 60_000.0])
 @pytest.mark.parametrize(("crs", "around"), PLACES)
-def test_lines_between_the_nodes_of_the_mesh_are_within_a_tenth_of_a_pixel(
+def test_mesh_interpolation_errs_by_less_than_a_tenth_of_a_pixel(
     crs: str, around: tuple[float, float], metres: float
 ) -> None:
     size = 224
-    grid = Grid(crs_plane(crs), placed(crs, around, 0.5, (8_000, 8_000)), 8_000, 8_000)
+    grid = MapGrid(crs_plane(crs), centred_affine(crs, around, 0.5, (8_000, 8_000)), 8_000, 8_000)
     locate = view_of(around, metres, size)
-    mesh = make_mesh(grid, locate, (size, size))
+    mesh = _make_mesh(grid, locate, (size, size))
     every = np.append(np.arange(0, size, 5), size - 1)
     latitude, longitude = locate(every, every)
     exact = grid.to_pixels(latitude=latitude, longitude=longitude)
     coarser = max(1.0, min(mesh.steps))
     for values, truth in zip(mesh.pixels, exact, strict=True):
         first = values[0, 0]
-        found = between(mesh, values - first, every, every) + first
+        found = _interpolate(mesh, values - first, every, every) + first
         assert np.abs(found - truth).max() < 0.1 * coarser
     assert mesh.steps[0] * mesh.steps[1] == pytest.approx((metres / size / 0.5) ** 2, rel=0.1)

@@ -1,4 +1,4 @@
-"""Building and opening an index: killed and resumed work, second and replaced maps, refusals, maps that move."""
+"""Building and opening an index: resuming, adding, replacing, moving and losing maps, and invalid input."""
 
 import json
 import shutil
@@ -13,14 +13,12 @@ from skypart.errors import SkyPartError
 from skypart.geo.footprint import Bounds, join_bounds
 from skypart.maps import build, sources
 from skypart.maps.build import build_index
-from skypart.maps.cut import ViewOptions, view_options
-from skypart.maps.index import MapIndex
-from skypart.maps.manifest import Manifest
-from skypart.maps.picture import map_picture
-from skypart.maps.sources import open_maps, there
-from skypart.maps.store import approximate
-from skypart.maps.upkeep import maps_table, remove_map
-from skypart.maps.views import plan_views, read_view
+from skypart.maps.files import path_exists
+from skypart.maps.index import MapIndex, maps_table, remove_map
+from skypart.maps.manifest import IndexManifest
+from skypart.maps.sources import open_maps
+from skypart.maps.store import approximate, embedded
+from skypart.maps.views import ViewOptions, plan_views, read_view, view_options
 from tests.maps.makers import write_raster, write_tile_folder
 from tests.position.stand_in import ColourEmbedder, degrees, quilt, write_quilt
 
@@ -46,26 +44,26 @@ def built(folder: Path, *maps: Path, embedder: ColourEmbedder | None = None, **m
 
 
 def files(folder: Path) -> dict[str, bytes]:
-    """All files by name, but the lock, which holds the number of a process."""
+    """All files by name, except the lock, which contains a process id."""
     every = (path for path in sorted(folder.rglob("*")) if path.is_file() and path.name != "writer.lock")
     return {str(path.relative_to(folder)): path.read_bytes() for path in every}
 
 
-def test_every_view_is_found_by_its_own_picture(town: Path, tmp_path: Path) -> None:
+def test_every_view_is_found_by_its_own_image(town: Path, tmp_path: Path) -> None:
     assert built(tmp_path / "i", town) == {"town": VIEWS}
     index = MapIndex(tmp_path / "i")
     assert (index.name, index.manifest.model["digest"]) == ("i", ColourEmbedder().digest)
     source = open_maps([str(town)])[0]
     plan = plan_views(source, OPTIONS.sizes_m, OPTIONS.overlap, (0.0,))
-    pictures = [read_view(source, view, 112).rgb for view in plan]
+    images = [read_view(source, view, 112).rgb for view in plan]
     embedder = ColourEmbedder()
-    hits = index.search(embedder.embed(pictures), 1)
+    hits = index.search(embedder.embed(images), 1)
     for view, (best,) in zip(plan, hits, strict=True):
         assert best.footprint == view and best.map_name == "town" and best.score > 0.999
 
 
 class Killed(BaseException):
-    """Stands for kill -9: nothing but `finally` runs after it."""
+    """Simulates kill -9: nothing but `finally` runs after it."""
 
 
 def _kill_embedding(monkeypatch: pytest.MonkeyPatch, embedder: ColourEmbedder) -> None:
@@ -77,12 +75,10 @@ def _kill_embedding(monkeypatch: pytest.MonkeyPatch, embedder: ColourEmbedder) -
     monkeypatch.setattr(embedder, "embed_inputs", embed_inputs)
 
 
-def _kill_at(name: str, when: int, after: bool = False) -> Any:
-    """Dies at the `when`-th call of build's `name` from now on, before or after the work is done."""
+def _kill_at(target: Any, attribute: str, when: int, after: bool = False) -> Any:
+    """Die at the `when`-th call of `target.attribute` from now on, before or after it has done its work."""
 
     def arrange(monkeypatch: pytest.MonkeyPatch, embedder: ColourEmbedder) -> None:
-        owner, _, attribute = name.rpartition(".")
-        target = getattr(build, owner) if owner else build
         real, calls = getattr(target, attribute), 0
 
         def die(*arguments: Any, **more: Any) -> Any:
@@ -102,55 +98,55 @@ def _kill_at(name: str, when: int, after: bool = False) -> Any:
 
 KILLS = {
     "while embedding": _kill_embedding,
-    "before the second block is written": _kill_at("atomic_path", 2),
-    "before the store": _kill_at("EmbeddedStore", 1),
-    "while storing": _kill_at("EmbeddedStore.add", 1, after=True),
-    "between store and manifest": _kill_at("Manifest.write", 2),
-    "after the manifest": _kill_at("Manifest.write", 2, after=True),
-    "while tidying up": _kill_at("shutil.rmtree", 3),
+    "before the second block is written": _kill_at(build, "atomic_path", 2),
+    "before the store": _kill_at(build, "_store_map", 1),
+    "while storing": _kill_at(embedded.EmbeddedStore, "add", 1, after=True),
+    "between store and manifest": _kill_at(IndexManifest, "write", 2),
+    "after the manifest": _kill_at(IndexManifest, "write", 2, after=True),
+    "while cleaning up": _kill_at(shutil, "rmtree", 1),
 }
 
 
 @pytest.mark.parametrize("kill", KILLS)
-def test_a_killed_index_goes_on_and_ends_as_an_unbroken_one(
+def test_killed_indexing_resumes_with_the_same_result(
     kill: str, town: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    built(tmp_path / "unbroken", town)
+    built(tmp_path / "uninterrupted", town)
     embedder = ColourEmbedder()
     with monkeypatch.context() as patched:
         KILLS[kill](patched, embedder)
         with pytest.raises(Killed):
-            built(tmp_path / "broken", town, embedder=embedder)
+            built(tmp_path / "interrupted", town, embedder=embedder)
     again = ColourEmbedder()
-    built(tmp_path / "broken", town, embedder=again)
-    assert files(tmp_path / "broken") == files(tmp_path / "unbroken")
+    built(tmp_path / "interrupted", town, embedder=again)
+    assert files(tmp_path / "interrupted") == files(tmp_path / "uninterrupted")
     assert again.calls <= VIEWS - 4, "finished blocks were embedded again"
-    assert not (tmp_path / "broken" / "work").exists()
+    assert not (tmp_path / "interrupted" / "work").exists()
 
 
 @pytest.mark.parametrize("kill", ["before the store", "while storing", "between store and manifest"])
-def test_a_map_whose_replacement_is_killed_ends_as_an_unbroken_one(
+def test_killed_replacement_resumes_with_the_same_result(
     kill: str, town: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for name in ("unbroken", "broken"):
+    for name in ("uninterrupted", "interrupted"):
         built(tmp_path / name, town)
     write_quilt(town, seed=2, edge=300)
-    built(tmp_path / "unbroken", town)
+    built(tmp_path / "uninterrupted", town)
     if kill == "between store and manifest":
-        arrange = _kill_at("Manifest.write", 1)  # the first of this run
+        arrange = _kill_at(IndexManifest, "write", 1)  # the first of this run
     else:
         arrange = KILLS[kill]
     with monkeypatch.context() as patched:
         arrange(patched, ColourEmbedder())
         with pytest.raises(Killed):
-            built(tmp_path / "broken", town)
-    views = MapIndex(tmp_path / "broken").store.stats().views
+            built(tmp_path / "interrupted", town)
+    views = MapIndex(tmp_path / "interrupted").store.stats().views
     assert views == VIEWS, "neither the old nor the new map can be searched"
-    built(tmp_path / "broken", town)
-    assert files(tmp_path / "broken") == files(tmp_path / "unbroken")
+    built(tmp_path / "interrupted", town)
+    assert files(tmp_path / "interrupted") == files(tmp_path / "uninterrupted")
 
 
-def test_a_second_map_is_added_without_touching_the_first(town: Path, tmp_path: Path) -> None:
+def test_adding_a_map_does_not_touch_the_others(town: Path, tmp_path: Path) -> None:
     built(tmp_path / "i", town)
     before = {name: data for name, data in files(tmp_path / "i").items() if name.endswith(".npy")}
     village = write_quilt(tmp_path / "village.tif", seed=3, edge=200, east=2000.0)
@@ -166,7 +162,7 @@ def test_a_second_map_is_added_without_touching_the_first(town: Path, tmp_path: 
     assert index.bounds.west == pytest.approx(west, abs=1e-5) and index.bounds.east == pytest.approx(east, abs=1e-5)
 
 
-def test_a_changed_map_replaces_its_views_and_no_others(town: Path, tmp_path: Path) -> None:
+def test_changed_map_replaces_only_its_own_views(town: Path, tmp_path: Path) -> None:
     village = write_quilt(tmp_path / "village.tif", seed=3, edge=200, east=2000.0)
     built(tmp_path / "i", town, village)
     old = read_view(open_maps([str(town)])[0], MapIndex(tmp_path / "i").search(_any(), 1)[0][0].footprint, 112).rgb
@@ -180,33 +176,33 @@ def test_a_changed_map_replaces_its_views_and_no_others(town: Path, tmp_path: Pa
     assert found[0].score < 0.99, "the old pixels are still found"
 
 
-def test_another_file_of_the_same_name_does_not_replace_a_map(town: Path, tmp_path: Path) -> None:
+def test_another_file_with_the_same_name_does_not_replace_a_map(town: Path, tmp_path: Path) -> None:
     (tmp_path / "elsewhere").mkdir()
     other = write_quilt(tmp_path / "elsewhere" / "town.tif", seed=5, edge=200, east=4000.0)
     built(tmp_path / "i", town)
     before = files(tmp_path / "i")
-    with pytest.raises(SkyPartError, match=r"holds a map town already, of .*town\.tif; rename .*elsewhere"):
+    with pytest.raises(SkyPartError, match=r"already has a map town, from .*town\.tif; rename .*elsewhere"):
         built(tmp_path / "i", other)
     assert files(tmp_path / "i") == before
     town.unlink()
     assert set(built(tmp_path / "i", other)) == {"town"}
 
 
-def test_a_calibration_is_of_the_maps_it_was_made_with(town: Path, tmp_path: Path) -> None:
+def test_calibration_belongs_to_the_maps_it_was_made_with(town: Path, tmp_path: Path) -> None:
     built(tmp_path / "i", town)
-    manifest = Manifest.read(tmp_path / "i")
+    manifest = IndexManifest.read(tmp_path / "i")
     assert not manifest.calibration_fits
     replace(manifest, calibration={"maps": manifest.maps_digest}).write(tmp_path / "i")
-    assert Manifest.read(tmp_path / "i").calibration_fits
+    assert IndexManifest.read(tmp_path / "i").calibration_fits
     assert str(maps_table(MapIndex(tmp_path / "i")).caption).rpartition(", ")[2] == "calibrated"
     built(tmp_path / "i", write_quilt(tmp_path / "village.tif", seed=3, edge=200, east=2000.0))
-    assert not Manifest.read(tmp_path / "i").calibration_fits
+    assert not IndexManifest.read(tmp_path / "i").calibration_fits
     assert "before its maps changed" in str(maps_table(MapIndex(tmp_path / "i")).caption)
     remove_map(tmp_path / "i", "village")
-    assert Manifest.read(tmp_path / "i").calibration_fits
+    assert IndexManifest.read(tmp_path / "i").calibration_fits
 
 
-def test_a_map_that_may_not_be_read_is_missing(town: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unreadable_map_is_missing(town: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     built(tmp_path / "i", town)
     opened = Path.open
 
@@ -224,14 +220,14 @@ def test_a_map_that_may_not_be_read_is_missing(town: Path, tmp_path: Path, monke
         raise PermissionError(13, "Permission denied")
 
     monkeypatch.setattr(Path, "exists", hidden)
-    assert not there(town)
+    assert not path_exists(town)
 
 
 def _any() -> Any:
     return ColourEmbedder().embed([quilt(1, 200)])
 
 
-def test_the_same_command_again_embeds_and_writes_nothing(town: Path, tmp_path: Path) -> None:
+def test_repeating_the_command_embeds_and_writes_nothing(town: Path, tmp_path: Path) -> None:
     built(tmp_path / "i", town)
     stamps = {path: path.stat().st_mtime_ns for path in (tmp_path / "i").rglob("*") if path.is_file()}
     embedder = ColourEmbedder()
@@ -239,7 +235,7 @@ def test_the_same_command_again_embeds_and_writes_nothing(town: Path, tmp_path: 
     assert {path: path.stat().st_mtime_ns for path in (tmp_path / "i").rglob("*") if path.is_file()} == stamps
 
 
-def test_another_model_is_refused_by_name(town: Path, tmp_path: Path) -> None:
+def test_another_model_is_rejected_by_name(town: Path, tmp_path: Path) -> None:
     built(tmp_path / "i", town)
     before = files(tmp_path / "i")
     with pytest.raises(SkyPartError, match=r"made with the model colours \([^)]+\) at 112 pixels, not with best"):
@@ -249,17 +245,17 @@ def test_another_model_is_refused_by_name(town: Path, tmp_path: Path) -> None:
         MapIndex(tmp_path / "i").check_model(ColourEmbedder("other").digest)
 
 
-def test_other_cut_options_are_refused_and_none_takes_those_of_the_index(town: Path, tmp_path: Path) -> None:
+def test_other_view_options_are_rejected_and_none_takes_those_of_the_index(town: Path, tmp_path: Path) -> None:
     built(tmp_path / "i", town)
     for other in (ViewOptions((120.0,), 0.4), ViewOptions((120.0, 180.0), 0.5), ViewOptions((120.0, 180.0), 0.4, 4)):
-        with pytest.raises(SkyPartError, match=r"cut at sizes \(120.0, 180.0\) m, overlap 0.4, 1 rotations"):
+        with pytest.raises(SkyPartError, match=r"have sizes \(120.0, 180.0\) m, overlap 0.4, 1 rotations"):
             built(tmp_path / "i", town, options=other)
     village = write_quilt(tmp_path / "village.tif", seed=3, edge=200, east=2000.0)
     built(tmp_path / "i", village, options=None)
     assert MapIndex(tmp_path / "i").manifest.options == OPTIONS
 
 
-def test_a_first_attempt_that_failed_binds_nobody(town: Path, tmp_path: Path) -> None:
+def test_failed_first_attempt_does_not_fix_the_options(town: Path, tmp_path: Path) -> None:
     with pytest.raises(SkyPartError, match="smaller than one view of 900 m"):
         built(tmp_path / "i", town, options=ViewOptions((900.0,)))
     with pytest.raises(SkyPartError, match="indexing was not finished"):
@@ -268,7 +264,7 @@ def test_a_first_attempt_that_failed_binds_nobody(town: Path, tmp_path: Path) ->
     assert MapIndex(tmp_path / "i").manifest.model["name"] == "best"
 
 
-def test_two_maps_of_one_name_are_refused_before_anything_is_written(town: Path, tmp_path: Path) -> None:
+def test_duplicate_map_names_are_rejected_before_writing(town: Path, tmp_path: Path) -> None:
     twin = write_quilt(tmp_path / "other" / "town.tif", seed=5, edge=200)
     with pytest.raises(SkyPartError, match="two maps are called town"):
         built(tmp_path / "i", town, twin)
@@ -278,17 +274,17 @@ def test_two_maps_of_one_name_are_refused_before_anything_is_written(town: Path,
 def _blank(path: Path) -> Path:
     source = open_maps([str(path)])[0]
     blank = np.full((3, 300, 300), 90, np.uint8)
-    return write_raster(path, blank, "EPSG:32632", source.parts[0].grid.affine)
+    return write_raster(path, blank, "EPSG:32632", source.images[0].grid.affine)
 
 
-def test_an_empty_map_is_refused(town: Path, tmp_path: Path) -> None:
+def test_empty_map_is_rejected(town: Path, tmp_path: Path) -> None:
     with pytest.raises(SkyPartError, match=r"town\.tif: every view of this map is empty"):
         built(tmp_path / "i", _blank(town))
     write_quilt(town, seed=1, edge=300)
     assert built(tmp_path / "i", town) == {"town": VIEWS}
 
 
-def test_an_empty_replacement_leaves_the_index_as_it_was(town: Path, tmp_path: Path) -> None:
+def test_empty_replacement_leaves_the_index_unchanged(town: Path, tmp_path: Path) -> None:
     built(tmp_path / "i", town)
     before = {name: data for name, data in files(tmp_path / "i").items() if not name.startswith("work")}
     with pytest.raises(SkyPartError, match="every view of this map is empty"):
@@ -297,16 +293,16 @@ def test_an_empty_replacement_leaves_the_index_as_it_was(town: Path, tmp_path: P
     assert len(MapIndex(tmp_path / "i").search(_any(), 50)[0]) == VIEWS
 
 
-def test_a_folder_with_other_things_is_left_alone(town: Path, tmp_path: Path) -> None:
+def test_folder_with_other_files_is_left_alone(town: Path, tmp_path: Path) -> None:
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "letter.txt").write_text("x")
     for place in (tmp_path / "mine", tmp_path / "mine" / "letter.txt"):
-        with pytest.raises(SkyPartError, match="holds no map index"):
+        with pytest.raises(SkyPartError, match="contains no map index"):
             built(place, town)
     assert list(files(tmp_path / "mine")) == ["letter.txt"]
 
 
-def test_a_map_added_by_another_process_meanwhile_is_kept(town: Path, tmp_path: Path) -> None:
+def test_map_added_concurrently_by_another_process_is_kept(town: Path, tmp_path: Path) -> None:
     village = write_quilt(tmp_path / "village.tif", seed=3, edge=200, east=2000.0)
     built(tmp_path / "i", write_quilt(tmp_path / "first.tif", seed=4, edge=150, east=-2000.0))
 
@@ -320,24 +316,26 @@ def test_a_map_added_by_another_process_meanwhile_is_kept(town: Path, tmp_path: 
     assert [entry.name for entry in MapIndex(tmp_path / "i").manifest.maps] == ["first", "village", "town"]
 
 
-def test_paths_last_and_addresses_stay_addresses(town: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_paths_become_absolute_and_addresses_do_not(
+    town: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     model = tmp_path / "model.safetensors"
     model.write_bytes(b"weights")
     monkeypatch.chdir(tmp_path)
     build_index(["town.tif"], "i", ColourEmbedder(), "model.safetensors", OPTIONS)
-    manifest = Manifest.read(tmp_path / "i")
+    manifest = IndexManifest.read(tmp_path / "i")
     assert manifest.model["name"] == str(model) and manifest.maps[0].paths == (str(town),)
 
-    def elsewhere(paths: list[str], *, network: bool) -> Any:
+    def open_elsewhere(paths: list[str], *, network: bool) -> Any:
         return [replace(open_maps([str(town)])[0], paths=("https://maps.example/town.tif",))]
 
-    monkeypatch.setattr(build, "open_maps", elsewhere)
+    monkeypatch.setattr(build, "open_maps", open_elsewhere)
     build_index(["https://maps.example/town.tif"], "some/far", ColourEmbedder(), "colours", OPTIONS, network=True)
-    assert Manifest.read(tmp_path / "some" / "far").maps[0].paths == ("https://maps.example/town.tif",)
+    assert IndexManifest.read(tmp_path / "some" / "far").maps[0].paths == ("https://maps.example/town.tif",)
     assert MapIndex(tmp_path / "some" / "far").missing == ["town"]
 
 
-def test_zooms_that_are_not_used_are_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_unused_zoom_levels_are_reported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     town = np.random.default_rng(0).integers(0, 255, (256, 256, 3), dtype=np.uint8)
     tiles = {(16, x, y): town for x in (33000, 33001) for y in (22000, 22001)}
     folder = write_tile_folder(tmp_path / "tiles", tiles)
@@ -346,12 +344,12 @@ def test_zooms_that_are_not_used_are_told(tmp_path: Path, capsys: pytest.Capture
     assert "zoom" not in capsys.readouterr().err
     write_tile_folder(folder, {(18, 33000 * 4, 22000 * 4): town})
     built(tmp_path / "i", folder, options=options)
-    told = capsys.readouterr().err
-    assert told.count(f"{folder}: the map is that of zoom 16; deeper ones (18) cover only a part of it") == 1
+    printed = capsys.readouterr().err
+    assert printed.count(f"{folder}: the map has zoom level 16; deeper levels (18) cover only a part of it") == 1
 
 
 def test_links_to_maps_and_models_keep_their_names(town: Path, tmp_path: Path) -> None:
-    """As Hugging Face keeps files: a link of a telling name to a blob without one."""
+    """As in Hugging Face's cache: a link with a meaningful name points to a blob without one."""
     blobs, snapshot = tmp_path / "blobs", tmp_path / "snapshot"
     blobs.mkdir()
     snapshot.mkdir()
@@ -361,7 +359,7 @@ def test_links_to_maps_and_models_keep_their_names(town: Path, tmp_path: Path) -
     link.symlink_to(blobs / "c0ffee")
     model.symlink_to(blobs / "beef")
     build_index([str(link)], tmp_path / "i", ColourEmbedder(), str(model), OPTIONS)
-    manifest = Manifest.read(tmp_path / "i")
+    manifest = IndexManifest.read(tmp_path / "i")
     assert manifest.model["name"] == str(model) and manifest.maps[0].paths == (str(link),)
     index = MapIndex(tmp_path / "i")
     assert index.missing == [] and list(index.sources) == ["town"]
@@ -369,11 +367,11 @@ def test_links_to_maps_and_models_keep_their_names(town: Path, tmp_path: Path) -
     assert built(tmp_path / "i", link) == {"town": VIEWS}, "a changed map is replaced"
 
 
-def test_an_index_that_stored_the_target_of_a_link_finds_its_map(town: Path, tmp_path: Path) -> None:
+def test_index_with_the_target_of_a_link_finds_its_map(town: Path, tmp_path: Path) -> None:
     built(tmp_path / "i", town)
     town.rename(tmp_path / "town-v2.tif")
     town.symlink_to(tmp_path / "town-v2.tif")
-    manifest = Manifest.read(tmp_path / "i")
+    manifest = IndexManifest.read(tmp_path / "i")
     entry = replace(manifest.maps[0], paths=(str(tmp_path / "town-v2.tif"),))
     replace(manifest, maps=(entry,)).write(tmp_path / "i")
     index = MapIndex(tmp_path / "i")
@@ -382,64 +380,64 @@ def test_an_index_that_stored_the_target_of_a_link_finds_its_map(town: Path, tmp
     assert built(tmp_path / "i", town) == {"town": VIEWS}
 
 
-def test_a_map_on_the_network_is_read_only_where_that_is_asked_for(
+def test_remote_map_is_read_only_with_network_permission(
     town: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     address = "https://maps.example/town.tif"
     asked: list[str] = []
 
-    def elsewhere(text: str) -> Any:
+    def open_elsewhere(text: str) -> Any:
         asked.append(text)
         return replace(open_maps([str(town)])[0], paths=(text,))
 
-    monkeypatch.setattr(sources, "_remote_source", elsewhere)
-    with pytest.raises(SkyPartError, match="or allow the network with --network"):
+    monkeypatch.setattr(sources, "_open_remote", open_elsewhere)
+    with pytest.raises(SkyPartError, match="or allow network access with --network"):
         build_index([address], tmp_path / "i", ColourEmbedder(), "colours", OPTIONS)
     build_index([address], tmp_path / "i", ColourEmbedder(), "colours", OPTIONS, network=True)
     assert asked == [address]
-    alone = MapIndex(tmp_path / "i")  # a file of the same name lies beside it, and is not that map
+    alone = MapIndex(tmp_path / "i")  # the file of the same name beside it is not that map
     footprint = alone.search(_any(), 1)[0][0].footprint
     assert alone.missing == ["town"] and alone.view(footprint, 64) is None and not alone.tile(15, 17203, 11357).any()
-    assert alone.why_missing() == [
-        f"the map town lies on the network ({address}), which is used with --network only: "
-        "positions in it are not refined, its picture is not shown"
+    assert alone.missing_reasons() == [
+        f"the map town is on the network ({address}), which is used only with --network: "
+        "positions in it are not refined, and it is not shown"
     ]
-    assert asked == [address], "nobody was asked"
+    assert asked == [address], "the network was not used"
     online = MapIndex(tmp_path / "i", network=True)
-    assert online.missing == [] and online.why_missing() == [] and online.view(footprint, 64) is not None
+    assert online.missing == [] and online.missing_reasons() == [] and online.view(footprint, 64) is not None
     assert asked == [address, address]
     town.unlink()
     gone = MapIndex(tmp_path / "i", network=True)
-    assert f"cannot be read from {address}" in gone.why_missing()[0] and gone.missing == ["town"]
+    assert f"cannot be read from {address}" in gone.missing_reasons()[0] and gone.missing == ["town"]
 
 
-def test_a_large_index_gets_its_approximate_cache(town: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_large_index_gets_its_approximate_cache(town: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     built(tmp_path / "i", town)
-    assert MapIndex(tmp_path / "i").store.stats().approximate is None
-    monkeypatch.setattr(approximate, "FROM_VIEWS", VIEWS)
-    assert built(tmp_path / "i", town) == {}  # a cache that is not there, as after a kill, is made up for
-    recall = MapIndex(tmp_path / "i").store.stats().approximate
-    assert recall is not None and recall >= approximate.RECALL
+    assert MapIndex(tmp_path / "i").store.stats().recall is None
+    monkeypatch.setattr(approximate, "MIN_VIEWS", VIEWS)
+    assert built(tmp_path / "i", town) == {}  # a missing cache, as after a crash, is built
+    recall = MapIndex(tmp_path / "i").store.stats().recall
+    assert recall is not None and recall >= approximate.MIN_RECALL
     before = files(tmp_path / "i")
     built(tmp_path / "i", town)
-    assert files(tmp_path / "i") == before, "and made once"
+    assert files(tmp_path / "i") == before, "built only once"
 
 
-def test_a_moved_map_is_found_beside_the_index_and_a_lost_one_is_missing(town: Path, tmp_path: Path) -> None:
+def test_moved_map_is_found_beside_the_index_and_a_lost_one_is_missing(town: Path, tmp_path: Path) -> None:
     built(tmp_path / "kept" / "i", town)
     footprint = MapIndex(tmp_path / "kept" / "i").search(_any(), 1)[0][0].footprint
     whole = MapIndex(tmp_path / "kept" / "i")
     assert whole.missing == []
-    picture = whole.view(footprint, 64)
+    before = whole.view(footprint, 64)
     shutil.move(town, tmp_path / "kept" / "town.tif")
     beside = MapIndex(tmp_path / "kept" / "i")
     assert beside.missing == []
-    again = beside.view(footprint, 64)
-    assert picture is not None and again is not None and np.array_equal(picture, again)
+    after = beside.view(footprint, 64)
+    assert before is not None and after is not None and np.array_equal(before, after)
     (tmp_path / "kept" / "town.tif").unlink()
     lost = MapIndex(tmp_path / "kept" / "i")
-    assert lost.missing == ["town"] and lost.view(footprint, 64) is None and (map_picture(lost) == 255).all()
-    assert [why.partition(":")[0] for why in lost.why_missing()] == [
+    assert lost.missing == ["town"] and lost.view(footprint, 64) is None and (lost.render() == 255).all()
+    assert [why.partition(":")[0] for why in lost.missing_reasons()] == [
         "the map town was moved or changed since it was indexed"
     ]
     assert not lost.tile(15, 17203, 11357).any()
@@ -447,7 +445,7 @@ def test_a_moved_map_is_found_beside_the_index_and_a_lost_one_is_missing(town: P
 
 
 @pytest.mark.parametrize("harm", ["changed", "cut short", "not a map"])
-def test_a_map_that_is_no_longer_what_was_indexed_is_missing(harm: str, town: Path, tmp_path: Path) -> None:
+def test_changed_or_damaged_map_is_missing(harm: str, town: Path, tmp_path: Path) -> None:
     built(tmp_path / "i", town)
     if harm == "changed":
         write_quilt(town, seed=9, edge=300)
@@ -467,11 +465,12 @@ DAMAGES: dict[str, Any] = {
     "no bounds": lambda text: text.replace('"south"', '"somewhere"'),
     "no options": lambda text: text.replace('"overlap"', '"underlap"'),
     "sizes of words": lambda text: text.replace("120.0", '"wide"'),
+    "store without address": lambda text: text.replace('"format": 1', '"format": 1, "store": 5'),
 }
 
 
 @pytest.mark.parametrize("damage", DAMAGES)
-def test_a_damaged_manifest_is_named(damage: str, town: Path, tmp_path: Path) -> None:
+def test_damaged_manifest_raises_a_clear_error(damage: str, town: Path, tmp_path: Path) -> None:
     built(tmp_path / "i", town)
     file = tmp_path / "i" / "index.json"
     harmed = DAMAGES[damage](file.read_text())
@@ -480,35 +479,49 @@ def test_a_damaged_manifest_is_named(damage: str, town: Path, tmp_path: Path) ->
         MapIndex(tmp_path / "i")
 
 
-def test_another_format_and_no_index_at_all_are_told(town: Path, tmp_path: Path) -> None:
+def test_another_format_and_a_missing_index_raise_clear_errors(town: Path, tmp_path: Path) -> None:
     built(tmp_path / "i", town)
     file = tmp_path / "i" / "index.json"
     file.write_text(json.dumps(json.loads(file.read_text()) | {"format": 99}))
-    with pytest.raises(SkyPartError, match="format 99 is not the 1"):
+    with pytest.raises(SkyPartError, match="has format 99, this version of SkyPart reads 1"):
         MapIndex(tmp_path / "i")
-    with pytest.raises(SkyPartError, match="no map index; make one with `skypart index"):
+    with pytest.raises(SkyPartError, match="no map index; create one with `skypart index"):
         MapIndex(tmp_path / "nowhere")
 
 
-def test_an_index_without_its_views_is_told(town: Path, tmp_path: Path) -> None:
+def test_index_without_views_raises_a_clear_error(town: Path, tmp_path: Path) -> None:
     built(tmp_path / "i", town)
     shutil.rmtree(tmp_path / "i" / "store")
-    with pytest.raises(SkyPartError, match="store: its views are gone; restore the folder from a copy"):
+    with pytest.raises(SkyPartError, match="store: the views of this index are gone; restore them from a backup"):
         MapIndex(tmp_path / "i")
 
 
-def test_a_manifest_reads_as_it_was_written(town: Path, tmp_path: Path) -> None:
+def test_index_json_omits_the_default_store(town: Path, tmp_path: Path) -> None:
+    built(tmp_path / "i", town)
+    file = tmp_path / "i" / "index.json"
+    content = json.loads(file.read_text())
+    assert list(content) == ["model", "options", "maps", "calibration", "format"]
+    file.write_text(json.dumps(content | {"store": "embedded:"}))
+    assert MapIndex(tmp_path / "i").store.stats().views == VIEWS
+    file.write_text(json.dumps(content | {"store": "nowhere:town"}))
+    with pytest.raises(
+        SkyPartError, match=r"store: unknown store address nowhere:; use one that starts with embedded:"
+    ):
+        MapIndex(tmp_path / "i")
+
+
+def test_manifest_round_trip(town: Path, tmp_path: Path) -> None:
     built(tmp_path / "i", town)
     manifest = replace(MapIndex(tmp_path / "i").manifest, calibration={"weights": [1, 2.5]})
     manifest.write(tmp_path / "i")
-    assert Manifest.read(tmp_path / "i") == manifest
+    assert IndexManifest.read(tmp_path / "i") == manifest
 
 
 @pytest.mark.parametrize(
     ("sizes", "overlap", "rotations", "words"),
     [
-        ("a,b", None, None, "give metres with commas"),
-        ("100,", None, None, "give metres with commas"),
+        ("a,b", None, None, "give metres separated by commas"),
+        ("100,", None, None, "give metres separated by commas"),
         ("100,-5", None, None, "greater than 0"),
         ("nan", None, None, "greater than 0"),
         ("100,inf", None, None, "greater than 0"),
@@ -517,14 +530,14 @@ def test_a_manifest_reads_as_it_was_written(town: Path, tmp_path: Path) -> None:
         ("", None, 0, "between 1 and 36"),
     ],
 )
-def test_cuts_that_cannot_be_made_are_refused(
+def test_invalid_view_options_are_rejected(
     sizes: str, overlap: float | None, rotations: int | None, words: str
 ) -> None:
     with pytest.raises(SkyPartError, match=words):
         view_options(sizes, overlap, rotations)
 
 
-def test_cut_options_of_the_command_line() -> None:
+def test_view_options_of_the_command_line() -> None:
     assert view_options("", None, None) is None
     assert view_options("80, 120", None, 4) == ViewOptions((80.0, 120.0), ViewOptions().overlap, 4)
     assert ViewOptions(rotations=4).angles == (0.0, 90.0, 180.0, 270.0)
@@ -548,7 +561,7 @@ def box(west: float, east: float, south: float = 0.0, north: float = 1.0) -> Bou
         ([(0, 170), (160, -20), (-30, 10)], -180, 180),
     ],
 )
-def test_the_box_around_boxes_is_the_smallest(boxes: list[tuple[float, float]], west: float, east: float) -> None:
+def test_join_bounds_gives_the_smallest_box(boxes: list[tuple[float, float]], west: float, east: float) -> None:
     joined = join_bounds([box(*each) for each in boxes])
     assert (joined.south, joined.north) == (0, 1)
     wide = Bounds(south=0, west=west, north=1, east=east).degrees_wide
@@ -560,22 +573,22 @@ def test_the_box_around_boxes_is_the_smallest(boxes: list[tuple[float, float]], 
         assert (joined.west, joined.east) == pytest.approx((west, east))
 
 
-def test_the_picture_of_all_maps_shows_each_at_its_place(town: Path, tmp_path: Path) -> None:
+def test_rendered_image_shows_each_map_at_its_position(town: Path, tmp_path: Path) -> None:
     village = write_quilt(tmp_path / "village.tif", seed=3, edge=300, east=600.0)
     built(tmp_path / "i", town, village)
     index = MapIndex(tmp_path / "i")
-    picture = map_picture(index, edge=450)
-    assert picture is not None and picture.shape[1] == 450 and abs(picture.shape[0] - 150) <= 2
-    assert (picture[10:-10, 160:290] == 255).all(), "the gap between the maps is white"
+    image = index.render(edge=450)
+    assert image.shape[1] == 450 and abs(image.shape[0] - 150) <= 2
+    assert (image[10:-10, 160:290] == 255).all(), "the gap between the maps is white"
     for seed, left in ((1, 0), (3, 300)):
-        shown = picture[:, left : left + 150].astype(float)
+        shown = image[:, left : left + 150].astype(float)
         small = quilt(seed, 300).reshape(150, 2, 150, 2, 3).mean(axis=(1, 3))
         rows = min(len(shown), 150)
         inner = np.abs(shown[:rows] - small[:rows])[8:-8, 8:-8]
         assert inner.mean() < 12, f"map {seed} is not where it should be"
 
 
-def test_a_tile_shows_the_map(town: Path, tmp_path: Path) -> None:
+def test_tile_shows_the_map(town: Path, tmp_path: Path) -> None:
     built(tmp_path / "i", town)
     index = MapIndex(tmp_path / "i")
     latitude, longitude = degrees(0.0, 0.0)
@@ -587,11 +600,9 @@ def test_a_tile_shows_the_map(town: Path, tmp_path: Path) -> None:
     assert not index.tile(z, x + 50, y)[..., 3].any()
 
 
-def test_views_of_a_first_attempt_with_another_model_are_not_kept(
-    town: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_views_of_an_abandoned_attempt_are_deleted(town: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     class Negative(ColourEmbedder):
-        """Another model: what it says is the opposite."""
+        """Another model, with the opposite embeddings."""
 
         def embed_inputs(self, inputs: Any) -> Any:
             return -super().embed_inputs(inputs)
@@ -606,49 +617,49 @@ def test_views_of_a_first_attempt_with_another_model_are_not_kept(
     assert files(tmp_path / "again") == files(tmp_path / "fresh")
 
 
-def test_keys_in_addresses_are_not_told(town: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_keys_in_addresses_are_not_shown(town: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     other = write_quilt(tmp_path / "other.tif", seed=5, edge=200, east=4000.0)
 
-    def elsewhere(text: str) -> Any:
+    def open_elsewhere(text: str) -> Any:
         file = town if "2024" in text else other
         return replace(open_maps([str(file)])[0], name="town", paths=(text,))
 
-    monkeypatch.setattr(sources, "_remote_source", elsewhere)
+    monkeypatch.setattr(sources, "_open_remote", open_elsewhere)
     first, second = (f"https://me:SECRET@maps.example/{year}/town.tif?sig=SECRET" for year in (2024, 2025))
     build_index([first], tmp_path / "i", ColourEmbedder(), "colours", OPTIONS, network=True)
-    sentences = MapIndex(tmp_path / "i").why_missing()
+    messages = MapIndex(tmp_path / "i").missing_reasons()
     town.unlink()
-    sentences += MapIndex(tmp_path / "i", network=True).why_missing()
-    for wrong, more in ((first, {"network": False}), (second, {"network": True})):
-        with pytest.raises(SkyPartError) as refused:
-            build_index([wrong], tmp_path / "i", ColourEmbedder(), "colours", OPTIONS, **more)
-        sentences.append(str(refused.value))
-    assert len(sentences) == 4
-    for sentence in sentences:
-        assert "https://maps.example/202" in sentence and "SECRET" not in sentence
+    messages += MapIndex(tmp_path / "i", network=True).missing_reasons()
+    for wrong, network in ((first, False), (second, True)):
+        with pytest.raises(SkyPartError) as raised:
+            build_index([wrong], tmp_path / "i", ColourEmbedder(), "colours", OPTIONS, network=network)
+        messages.append(str(raised.value))
+    assert len(messages) == 4
+    for message in messages:
+        assert "https://maps.example/202" in message and "SECRET" not in message
 
 
-def test_another_address_of_the_same_name_does_not_replace_a_map(
+def test_another_address_with_the_same_name_does_not_replace_a_map(
     town: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     other = write_quilt(tmp_path / "other.tif", seed=5, edge=200, east=4000.0)
 
-    def elsewhere(text: str) -> Any:
+    def open_elsewhere(text: str) -> Any:
         file = town if "2024" in text else other
         return replace(open_maps([str(file)])[0], name="town", paths=(text,))
 
-    monkeypatch.setattr(sources, "_remote_source", elsewhere)
+    monkeypatch.setattr(sources, "_open_remote", open_elsewhere)
     first, second = (f"https://maps.example/{year}/town.tif" for year in (2024, 2025))
     build_index([first], tmp_path / "i", ColourEmbedder(), "colours", OPTIONS, network=True)
     before = files(tmp_path / "i")
-    with pytest.raises(SkyPartError, match=r"holds a map town already, of https://maps\.example/2024/town\.tif"):
+    with pytest.raises(SkyPartError, match=r"already has a map town, from https://maps\.example/2024/town\.tif"):
         build_index([second], tmp_path / "i", ColourEmbedder(), "colours", OPTIONS, network=True)
     assert files(tmp_path / "i") == before
     table = maps_table(MapIndex(tmp_path / "i"))
     assert list(table.columns[-1].cells) == ["on the network"]
 
 
-def test_an_index_named_by_a_dot(town: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_index_opened_as_the_current_folder(town: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     built(tmp_path / "i.skyindex", town)
     (tmp_path / "far").mkdir()
     (tmp_path / "i.skyindex").rename(tmp_path / "far" / "i.skyindex")
@@ -658,7 +669,7 @@ def test_an_index_named_by_a_dot(town: Path, tmp_path: Path, monkeypatch: pytest
     assert index.name == "i" and index.missing == []
 
 
-def test_an_index_that_may_not_be_read_is_named(town: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unreadable_index_raises_a_clear_error(town: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     built(tmp_path / "i", town)
 
     def refuse(*_: object, **__: object) -> str:
@@ -668,4 +679,4 @@ def test_an_index_that_may_not_be_read_is_named(town: Path, tmp_path: Path, monk
         with monkeypatch.context() as patch:
             patch.setattr(Path, method, refuse)
             with pytest.raises(SkyPartError, match=r"index\.json: cannot be read \(Permission denied\)"):
-                Manifest.read(tmp_path / "i")
+                IndexManifest.read(tmp_path / "i")

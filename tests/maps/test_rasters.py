@@ -1,4 +1,4 @@
-"""GeoTIFF of every kind, read as the ground they were made of."""
+"""GeoTIFFs of every kind show the ground they were made of."""
 
 from pathlib import Path
 from typing import Any
@@ -14,14 +14,14 @@ from skypart.geo.footprint import Footprint
 from skypart.maps.map_source import MapSource
 from skypart.maps.sources import open_maps
 from skypart.maps.views import ground_at, read_view
-from tests.maps.makers import ground, picture, placed, sample, write_ground, write_raster
+from tests.maps.makers import centred_affine, ground, ground_image, sample, write_ground, write_raster
 
 AROUND = (33.64, 72.99)
 UTM = "EPSG:32643"
 
 
 def check_ground(source: MapSource, around: tuple[float, float], metres: float = 60.0, worst: float = 5.0) -> None:
-    """A view of the map's centre, straight and turned, shows the known ground."""
+    """A view of the map's centre, north up and rotated, shows the synthetic ground."""
     for rotation in (0.0, 37.0):
         view = Footprint(latitude=around[0], longitude=around[1], metres=metres, rotation=rotation)
         rgb, valid = read_view(source, view, 96)
@@ -54,7 +54,7 @@ def test_any_crs_and_geotransform(tmp_path: Path, crs: str, around: tuple[float,
     assert (around[1] - box.west) % 360 < (box.east - box.west) % 360 < 1
 
 
-def test_drawn_places_may_lie_anywhere(tmp_path: Path) -> None:
+def test_warp_to_any_points(tmp_path: Path) -> None:
     source = open_maps([str(write_ground(tmp_path / "map.tif", "EPSG:3857", (10.0, 180.0)))])[0]
     lat, lon = np.meshgrid(10.0 + np.linspace(3e-4, -3e-4, 50), 180.0 + np.linspace(-4e-4, 4e-4, 70), indexing="ij")
     lon = (lon + 180) % 360 - 180
@@ -70,7 +70,7 @@ def test_drawn_places_may_lie_anywhere(tmp_path: Path) -> None:
 def test_coarse_views_are_averages_not_samples(tmp_path: Path) -> None:
     """A fine chessboard is grey from afar, whatever the phase; picking pixels would show black and white."""
     board = (np.indices((600, 600)).sum(axis=0) % 2 * 255).astype(np.uint8)
-    path = write_raster(tmp_path / "board.tif", board[None], UTM, placed(UTM, AROUND, 0.5, (600, 600)))
+    path = write_raster(tmp_path / "board.tif", board[None], UTM, centred_affine(UTM, AROUND, 0.5, (600, 600)))
     source = open_maps([str(path)])[0]
     for metres in (110.0, 170.3, 240.0):
         view = Footprint(latitude=AROUND[0], longitude=AROUND[1], metres=metres, rotation=11.0)
@@ -78,7 +78,9 @@ def test_coarse_views_are_averages_not_samples(tmp_path: Path) -> None:
         assert np.abs(rgb.astype(float) - 127.5).max() < 20
     # Against plain block averages of noise, 8 x 8 pixels each, on the map's own grid.
     noise = np.random.default_rng(0).integers(0, 256, (1, 640, 640), dtype=np.uint8)
-    affine = placed(UTM, (33.64, 75.0), 0.5, (640, 640))  # 75 E: the zone's meridian, where its north is true north
+    affine = centred_affine(
+        UTM, (33.64, 75.0), 0.5, (640, 640)
+    )  # 75 E: the zone's meridian, where its north is true north
     source = open_maps([str(write_raster(tmp_path / "noise.tif", noise, UTM, affine))])[0]
     rgb, _ = read_view(source, Footprint(latitude=33.64, longitude=75.0, metres=320.0 / 0.9996), 80)
     blocks = noise[0].reshape(80, 8, 80, 8).mean(axis=(1, 3))
@@ -86,7 +88,7 @@ def test_coarse_views_are_averages_not_samples(tmp_path: Path) -> None:
     assert np.corrcoef(rgb[inner][..., 0].ravel(), blocks[inner].ravel())[0, 1] > 0.97
 
 
-def test_overviews_are_used_and_tell_the_same(tmp_path: Path) -> None:
+def test_overviews_give_the_same_colours(tmp_path: Path) -> None:
     import rasterio
 
     path = write_ground(tmp_path / "map.tif", pixels=(1024, 1024), tiled=True, blockxsize=256, blockysize=256)
@@ -98,14 +100,14 @@ def test_overviews_are_used_and_tell_the_same(tmp_path: Path) -> None:
     assert np.abs(plain.astype(int) - with_overviews).max() <= 12
 
 
-def test_cloud_optimised(tmp_path: Path) -> None:
+def test_cloud_optimized_geotiff(tmp_path: Path) -> None:
     path = write_ground(tmp_path / "map.tif", pixels=(700, 600), driver="COG", blocksize=256)
     check_ground(open_maps([str(path)])[0], AROUND)
 
 
 def test_palette(tmp_path: Path) -> None:
-    affine = placed(UTM, AROUND, 0.5, (400, 300))
-    rgb = picture(UTM, affine, 400, 300, AROUND)
+    affine = centred_affine(UTM, AROUND, 0.5, (400, 300))
+    rgb = ground_image(UTM, affine, 400, 300, AROUND)
     grey = rgb[..., 0]
     colormap = {value: (value, 255 - value, 7, 255) for value in range(256)}
     path = write_raster(tmp_path / "map.tif", grey[None], UTM, affine, colormap=colormap)
@@ -125,10 +127,10 @@ def ground_at_grid(metres: float, size: int) -> tuple[Any, Any]:
     return ground_at(view, middle[None, :], middle[:, None])
 
 
-def holed(tmp_path: Path, kind: str) -> MapSource:
-    """A map whose western half is invalid, told in one of several ways."""
-    affine = placed(UTM, AROUND, 0.5, (400, 300))
-    bands = np.ascontiguousarray(picture(UTM, affine, 400, 300, AROUND).transpose(2, 0, 1))
+def half_invalid_map(tmp_path: Path, kind: str) -> MapSource:
+    """A map whose western half is marked as invalid in one of several ways."""
+    affine = centred_affine(UTM, AROUND, 0.5, (400, 300))
+    bands = np.ascontiguousarray(ground_image(UTM, affine, 400, 300, AROUND).transpose(2, 0, 1))
     alpha = np.full((300, 400), 255, np.uint8)
     alpha[:, :200] = 0
     path = tmp_path / f"{kind}.tif"
@@ -157,8 +159,8 @@ def holed(tmp_path: Path, kind: str) -> MapSource:
 
 @pytest.mark.parametrize("size", [32, 300])
 @pytest.mark.parametrize("kind", ["alpha", "nodata", "mask", "float", "black border"])
-def test_invalid_pixels_are_told_and_do_not_darken_their_neighbours(tmp_path: Path, kind: str, size: int) -> None:
-    source = holed(tmp_path, kind)
+def test_invalid_pixels_are_masked_and_do_not_darken_their_neighbours(tmp_path: Path, kind: str, size: int) -> None:
+    source = half_invalid_map(tmp_path, kind)
     lat, lon = ground_at_grid(100.0, size)
     rgb, valid = sample(source, lat, lon)
     column, _ = source.grids[0].to_pixels(latitude=lat, longitude=lon)
@@ -175,9 +177,9 @@ def test_invalid_pixels_are_told_and_do_not_darken_their_neighbours(tmp_path: Pa
 
 
 @pytest.mark.parametrize("dtype", ["uint16", "int16", "float32"])
-def test_wider_numbers_are_stretched_alike_everywhere(tmp_path: Path, dtype: str) -> None:
-    affine = placed(UTM, AROUND, 0.5, (400, 300))
-    rgb = picture(UTM, affine, 400, 300, AROUND).transpose(2, 0, 1)
+def test_wide_bands_get_one_contrast_stretch_for_the_whole_map(tmp_path: Path, dtype: str) -> None:
+    affine = centred_affine(UTM, AROUND, 0.5, (400, 300))
+    rgb = ground_image(UTM, affine, 400, 300, AROUND).transpose(2, 0, 1)
     wide = (rgb.astype(np.float64) * 11 + 500).astype(dtype)
     low, high = np.percentile(wide, (1, 99))
     source = open_maps([str(write_raster(tmp_path / "map.tif", wide, UTM, affine))])[0]
@@ -189,8 +191,8 @@ def test_wider_numbers_are_stretched_alike_everywhere(tmp_path: Path, dtype: str
     assert np.abs(part.astype(int) - seen[:20, :20]).max() <= 2
 
 
-def test_which_bands_are_colours(tmp_path: Path) -> None:
-    affine = placed(UTM, AROUND, 0.5, (64, 64))
+def test_bands_are_mapped_to_rgb(tmp_path: Path) -> None:
+    affine = centred_affine(UTM, AROUND, 0.5, (64, 64))
     flat = np.stack([np.full((64, 64), value, np.uint8) for value in (10, 20, 30, 40)])
     places = ground_at_grid(20.0, 8)
 
@@ -210,14 +212,14 @@ def test_which_bands_are_colours(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("suffix", "world"), [(".jpg", ".jgw"), (".png", ".pgw"), (".png", ".wld"), (".tif", ".tfw")])
 def test_world_files(tmp_path: Path, suffix: str, world: str) -> None:
-    affine = placed(UTM, AROUND, 0.5, (400, 300))
-    Image.fromarray(picture(UTM, affine, 400, 300, AROUND)).save(tmp_path / f"map{suffix}", quality=97)
-    with pytest.raises(SkyPartError, match=r"map\.\w+: has no georeference; give it one with .*world file"):
+    affine = centred_affine(UTM, AROUND, 0.5, (400, 300))
+    Image.fromarray(ground_image(UTM, affine, 400, 300, AROUND)).save(tmp_path / f"map{suffix}", quality=97)
+    with pytest.raises(SkyPartError, match=r"map\.\w+: is not georeferenced; georeference it with .*world file"):
         open_maps([str(tmp_path / f"map{suffix}")])
     middle = (affine.c + affine.a / 2, affine.f + affine.e / 2)
     numbers = (affine.a, affine.d, affine.b, affine.e, *middle)
     (tmp_path / f"map{world}").write_text("\n".join(f"{number:.10f}" for number in numbers))
-    with pytest.raises(SkyPartError, match=r"coordinate system is not known; write it into map.prj .* EPSG:32643"):
+    with pytest.raises(SkyPartError, match=r"has no coordinate system; write it into map.prj .* EPSG:32643"):
         open_maps([str(tmp_path / f"map{suffix}")])
     (tmp_path / "map.prj").write_text("EPSG:32643\n")
     source = open_maps([str(tmp_path / f"map{suffix}")])[0]
@@ -231,28 +233,35 @@ def test_world_files(tmp_path: Path, suffix: str, world: str) -> None:
         open_maps([str(tmp_path / f"map{suffix}")])
 
 
-def refused(path: Path, match: str) -> None:
-    with pytest.raises(SkyPartError, match=match) as told:
+def assert_rejected(path: Path, match: str) -> None:
+    with pytest.raises(SkyPartError, match=match) as raised:
         open_maps([str(path)])
-    assert path.name in str(told.value) and "\n" not in str(told.value)
+    assert path.name in str(raised.value) and "\n" not in str(raised.value)
 
 
-def test_wrong_coordinate_systems_are_refused(tmp_path: Path) -> None:
+def test_wrong_coordinate_systems_are_rejected(tmp_path: Path) -> None:
     bands = np.zeros((3, 50, 50), np.uint8)
-    metres = placed(UTM, AROUND, 0.5, (50, 50))
-    degrees = placed("EPSG:4326", AROUND, 0.5, (50, 50))
-    refused(write_raster(tmp_path / "a.tif", bands, "EPSG:4326", metres), "do not lie on Earth; .*wrong, set the right")
-    refused(write_raster(tmp_path / "b.tif", bands, UTM, degrees), "its pixels would be .* m wide; .*wrong")
-    refused(write_raster(tmp_path / "c.tif", bands, "EPSG:27700", metres), "far outside of OSGB|beyond the reach")
-    refused(write_raster(tmp_path / "d.tif", bands, None, metres), "coordinate system is not known")
-    refused(write_raster(tmp_path / "e.tif", bands, UTM, Affine.identity()), "has no georeference")
+    metres = centred_affine(UTM, AROUND, 0.5, (50, 50))
+    degrees = centred_affine("EPSG:4326", AROUND, 0.5, (50, 50))
+    assert_rejected(
+        write_raster(tmp_path / "a.tif", bands, "EPSG:4326", metres), "are not on the Earth; .*wrong, set the right"
+    )
+    assert_rejected(write_raster(tmp_path / "b.tif", bands, UTM, degrees), "its pixels would be .* m wide; .*wrong")
+    assert_rejected(
+        write_raster(tmp_path / "c.tif", bands, "EPSG:27700", metres), "far outside the area of OSGB|outside the range"
+    )
+    assert_rejected(write_raster(tmp_path / "d.tif", bands, None, metres), "has no coordinate system")
+    assert_rejected(write_raster(tmp_path / "e.tif", bands, UTM, Affine.identity()), "is not georeferenced")
     local = 'LOCAL_CS["site",UNIT["metre",1]]'
-    refused(write_raster(tmp_path / "f.tif", bands, local, metres), "coordinate system (cannot be used|is not known)")
+    assert_rejected(
+        write_raster(tmp_path / "f.tif", bands, local, metres),
+        "(coordinate system cannot be used|has no coordinate system)",
+    )
 
 
 @pytest.mark.parametrize("suffix", [".tif", ".jpg", ".png", ".jp2"])
-def test_files_cut_short_are_refused(tmp_path: Path, suffix: str) -> None:
-    affine = placed(UTM, AROUND, 0.5, (300, 300))
+def test_truncated_files_are_rejected(tmp_path: Path, suffix: str) -> None:
+    affine = centred_affine(UTM, AROUND, 0.5, (300, 300))
     noise = np.random.default_rng(0).integers(0, 256, (300, 300, 3), dtype=np.uint8)
     path = tmp_path / f"map{suffix}"
     if suffix == ".tif":
@@ -271,7 +280,7 @@ def test_files_cut_short_are_refused(tmp_path: Path, suffix: str) -> None:
         read_view(open_maps([str(path)])[0], view, 64)
 
 
-def test_what_is_not_on_the_list_of_drivers_is_refused(tmp_path: Path) -> None:
+def test_unsupported_drivers_are_rejected(tmp_path: Path) -> None:
     inner = write_ground(tmp_path / "inner.tif")
     vrt = tmp_path / "map.vrt"
     vrt.write_text(
@@ -280,26 +289,26 @@ def test_what_is_not_on_the_list_of_drivers_is_refused(tmp_path: Path) -> None:
         f'<VRTRasterBand dataType="Byte" band="1"><SimpleSource><SourceFilename>{inner}</SourceFilename>'
         "<SourceBand>1</SourceBand></SimpleSource></VRTRasterBand></VRTDataset>"
     )
-    refused(vrt, "is no map that is read here; give GeoTIFF")
+    assert_rejected(vrt, "is not a supported map; give GeoTIFF")
     disguised = tmp_path / "disguised.tif"
     disguised.write_bytes(vrt.read_bytes())
-    refused(disguised, "is no map that is read here")
+    assert_rejected(disguised, "is not a supported map")
     inner.with_name("inner.tif.ovr").write_bytes(vrt.read_bytes())
     with pytest.raises(SkyPartError, match=r"inner\.tif\.ovr: is not a TIFF"):
         open_maps([str(inner)])
     empty = tmp_path / "empty.tif"
     empty.touch()
-    refused(empty, r"the file is empty \(0 bytes\)")
-    refused(tmp_path / "nowhere.tif", "no such file")
+    assert_rejected(empty, r"the file is empty \(0 bytes\)")
+    assert_rejected(tmp_path / "nowhere.tif", "no such file")
 
 
 @pytest.mark.parametrize("address", ["https://example.org/a.tif", "s3://bucket/a.tif", "/vsicurl/http://a/b.tif"])
-def test_addresses_need_permission(address: str) -> None:
-    with pytest.raises(SkyPartError, match="is not a file on this machine; download it first, or allow the network"):
+def test_remote_addresses_need_network_permission(address: str) -> None:
+    with pytest.raises(SkyPartError, match="is not a local file; download it first, or allow network access"):
         open_maps([address])
 
 
-def test_the_fingerprint_follows_content_and_place(tmp_path: Path) -> None:
+def test_fingerprint_depends_on_content_and_georeference(tmp_path: Path) -> None:
     path = write_ground(tmp_path / "map.tif")
     first = open_maps([str(path)])[0].fingerprint
     copy = tmp_path / "copy.tif"

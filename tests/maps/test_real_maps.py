@@ -1,4 +1,4 @@
-"""Real rasters of the shared folder, where there is one."""
+"""Real rasters in the shared folder; skipped where there is none."""
 
 import csv
 from pathlib import Path
@@ -23,20 +23,20 @@ def data(shared: Path, name: str) -> Path:
 
 
 def test_nust_palette_map(shared: Path) -> None:
-    """The palette GeoTIFF shows, pixel for pixel, the colours of the RGB picture that comes with it."""
+    """The palette GeoTIFF shows, pixel for pixel, the colours of the RGB image that comes with it."""
     source = open_maps([str(data(shared, "nust_bsd2/orthomosaic_utm43n.tif"))])[0]
     assert source.gsd_m == pytest.approx(0.5, rel=0.001)
     assert (source.frame.latitude, source.frame.longitude) == pytest.approx((33.6437, 72.9896), abs=1e-3)
-    picture = read_rgb(data(shared, "nust_bsd2/orthomosaic_rgb.png"))
+    reference = read_rgb(data(shared, "nust_bsd2/orthomosaic_rgb.png"))
     column, row = np.meshgrid(np.arange(700, 900) + 0.5, np.arange(800, 1000) + 0.5)
     latitude, longitude = source.grids[0].to_degrees(column, row)
     rgb, valid = sample(source, latitude, longitude)
     assert valid.all()
-    assert np.abs(rgb.astype(int) - picture[800:1000, 700:900]).mean() < 1.0
+    assert np.abs(rgb.astype(int) - reference[800:1000, 700:900]).mean() < 1.0
     views = plan_views(source, [150.0], 0.5, [0.0])
     assert len(views) == 12 * 11
-    pictures = [read_view(source, view, 64) for view in views[::7]]
-    empty = [is_empty(*picture) for picture in pictures]
+    sampled = [read_view(source, view, 64) for view in views[::7]]
+    empty = [is_empty(*view) for view in sampled]
     assert 0 < sum(empty) < len(empty) / 2  # the corners are black
 
 
@@ -53,15 +53,15 @@ def test_nust_frames_resemble_their_views(shared: Path) -> None:
         photo = read_rgb(folder / frame["file"]).astype(np.float64).mean(axis=2)
         height, width = photo.shape
         square = photo[:, (width - height) // 2 : (width + height) // 2][::5, ::5]
-        there = {"metres": float(frame["m_per_px"]) * height, "rotation": float(frame["rotation_deg"])}
-        right = Footprint(latitude=latitude, longitude=longitude, **there)
+        shape = {"metres": float(frame["m_per_px"]) * height, "rotation": float(frame["rotation_deg"])}
+        right = Footprint(latitude=latitude, longitude=longitude, **shape)
         beside = offset(latitude=latitude, longitude=longitude, bearing=right.rotation + 90.0, metres=25.0)
-        wrong = Footprint(latitude=float(beside.latitude), longitude=float(beside.longitude), **there)
-        likeness = [
+        wrong = Footprint(latitude=float(beside.latitude), longitude=float(beside.longitude), **shape)
+        correlation = [
             np.corrcoef(square.ravel(), read_view(source, view, len(square)).rgb.mean(axis=2).ravel())[0, 1]
             for view in (right, wrong)
         ]
-        assert likeness[0] > 0.6 > likeness[1] + 0.2
+        assert correlation[0] > 0.6 > correlation[1] + 0.2
 
 
 def test_naip_four_bands_and_nodata(shared: Path) -> None:

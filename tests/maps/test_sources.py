@@ -1,4 +1,4 @@
-"""Tables of pictures, folders of rasters, maps elsewhere, and reading from several threads."""
+"""Image tables, folders of rasters, remote maps, and reading from several threads."""
 
 import subprocess
 import sys
@@ -13,12 +13,11 @@ from rasterio.transform import Affine
 from skypart.errors import SkyPartError
 from skypart.geo.footprint import Footprint
 from skypart.geo.geodesy import LocalFrame
-from skypart.maps.addresses import told, told_in
-from skypart.maps.handles import Handles
+from skypart.maps.files import HandlePool, redact_address, redact_message
 from skypart.maps.map_source import MapSource
 from skypart.maps.sources import open_maps
 from skypart.maps.views import ground_at, plan_views, read_view
-from tests.maps.makers import ground, picture, placed, write_ground, write_raster
+from tests.maps.makers import centred_affine, ground, ground_image, write_ground, write_raster
 
 AROUND = (33.64, 72.99)
 UTM = "EPSG:32643"
@@ -31,8 +30,8 @@ def check_ground(source: MapSource, view: Footprint, worst: float = 6.0) -> None
     assert np.abs(rgb - ground(*ground_at(view, middle[None, :], middle[:, None]), around=AROUND)).max() < worst
 
 
-def write_pictures(folder: Path, centres: list[tuple[float, float]], edge: int = 200) -> list[Path]:
-    """North-up PNGs of the known ground, 0.5 m, around centres in metres east and north of AROUND."""
+def write_images(folder: Path, centres: list[tuple[float, float]], edge: int = 200) -> list[Path]:
+    """North-up PNGs of the synthetic ground, 0.5 m, around centres in metres east and north of AROUND."""
     frame = LocalFrame(latitude=AROUND[0], longitude=AROUND[1])
     files = []
     for number, (x, y) in enumerate(centres):
@@ -54,13 +53,13 @@ def degrees(x: float, y: float) -> tuple[float, float]:
 @pytest.mark.parametrize(
     "columns", ["lat,lon,metres", "latitude,longitude,gsd", "lat_nw,lon_nw,gsd_m", "corners", "utm"]
 )
-def test_tables_of_pictures(tmp_path: Path, columns: str) -> None:
+def test_image_tables(tmp_path: Path, columns: str) -> None:
     if columns == "utm":
-        affine = placed(UTM, AROUND, 0.5, (200, 200))
-        Image.fromarray(picture(UTM, affine, 200, 200, AROUND)).save(tmp_path / "p0.png")
+        affine = centred_affine(UTM, AROUND, 0.5, (200, 200))
+        Image.fromarray(ground_image(UTM, affine, 200, 200, AROUND)).save(tmp_path / "p0.png")
         rows = f"file,epsg,x_ul,y_ul,gsd_m\np0.png,32643,{affine.c:.6f},{affine.f:.6f},0.5\n"
     else:
-        write_pictures(tmp_path, [(0.0, 0.0)])
+        write_images(tmp_path, [(0.0, 0.0)])
         corner, other = degrees(-50.0, 50.0), degrees(50.0, -50.0)
         values = {
             "lat,lon,metres": [*AROUND, 100.0],
@@ -77,9 +76,9 @@ def test_tables_of_pictures(tmp_path: Path, columns: str) -> None:
     check_ground(source, Footprint(latitude=AROUND[0], longitude=AROUND[1], metres=70.0, rotation=10.0))
 
 
-def test_pictures_side_by_side_are_one_map_and_far_ones_are_not(tmp_path: Path) -> None:
+def test_adjacent_images_share_a_grid_and_distant_ones_do_not(tmp_path: Path) -> None:
     centres = [(0.0, 0.0), (100.0, 0.0), (0.0, -100.0), (100.0, -100.0), (5_000.0, 0.0)]
-    write_pictures(tmp_path, centres)
+    write_images(tmp_path, centres)
     lines = [f"p{i}.png,{degrees(*centre)[0]:.9f},{degrees(*centre)[1]:.9f},100" for i, centre in enumerate(centres)]
     (tmp_path / "town.csv").write_text("file,lat,lon,metres\n" + "\n".join(lines))
     source = open_maps([str(tmp_path / "town.csv")])[0]
@@ -95,7 +94,7 @@ def test_pictures_side_by_side_are_one_map_and_far_ones_are_not(tmp_path: Path) 
     assert read_view(source, Footprint(latitude=nothing[0], longitude=nothing[1], metres=50.0), 32).valid_share == 0
 
 
-def test_pictures_on_both_sides_of_the_antimeridian(tmp_path: Path) -> None:
+def test_images_on_both_sides_of_the_antimeridian(tmp_path: Path) -> None:
     edge = 200
     for name, west in (("a", 179.998), ("b", -180.0)):
         column, row = np.meshgrid((np.arange(edge) + 0.5) * 1e-5, (np.arange(edge) + 0.5) * 1e-5)
@@ -121,9 +120,9 @@ def test_pictures_on_both_sides_of_the_antimeridian(tmp_path: Path) -> None:
 def test_sheets_on_both_sides_of_the_antimeridian_are_one_map(tmp_path: Path, crs: str, first: str) -> None:
     around = (-16.5, 180.0)
     turn = 360.0 if crs == "EPSG:4326" else 2 * np.pi * 6_378_137.0
-    whole = placed(crs, around, 1.0, (400, 300))
+    whole = centred_affine(crs, around, 1.0, (400, 300))
     whole = Affine(whole.a, 0.0, turn / 2 - 200 * whole.a, 0.0, whole.e, whole.f)
-    rgb = picture(crs, whole, 400, 300, around).transpose(2, 0, 1)
+    rgb = ground_image(crs, whole, 400, 300, around).transpose(2, 0, 1)
     names = {"west": "a", "east": "b"} if first == "west" else {"west": "b", "east": "a"}
     write_raster(tmp_path / f"{names['west']}.tif", rgb[:, :, :200], crs, whole)
     beyond = Affine(whole.a, 0.0, -turn / 2, 0.0, whole.e, whole.f)
@@ -143,19 +142,19 @@ def test_sheets_on_both_sides_of_the_antimeridian_are_one_map(tmp_path: Path, cr
 @pytest.mark.parametrize(
     ("text", "match"),
     [
-        ("file,lat,lon,metres\nq.png,1,2,3\n", "line 2: there is no picture"),
-        ("file,lat,lon\np0.png,1,2\n", "line 2: does not say how large the picture is; a line needs file and one of"),
-        ("file,gsd\np0.png,1\n", "line 2: does not say where the picture lies"),
+        ("file,lat,lon,metres\nq.png,1,2,3\n", "line 2: the image .*q.png does not exist"),
+        ("file,lat,lon\np0.png,1,2\n", "line 2: does not give the size of the image; a line needs file and one of"),
+        ("file,gsd\np0.png,1\n", "line 2: does not give the position of the image"),
         ("file,lat,lon,gsd\np0.png,north,2,1\n", "line 2: latitude is 'north', not a number"),
-        ("file,lat,lon,gsd\np0.png,91,2,1\n", "line 2: latitude 91, longitude 2 is no place on Earth"),
+        ("file,lat,lon,gsd\np0.png,91,2,1\n", "line 2: latitude 91, longitude 2 is not a point on the Earth"),
         ("file,north,west,south,east\np0.png,1,2,3,4\n", "line 2: its corners span no area"),
-        ("lat,lon,gsd\n1,2,3\n", "line 2: names no file"),
-        ("file,lat,lon,gsd\n", "lists no pictures"),
+        ("lat,lon,gsd\n1,2,3\n", "line 2: has no file"),
+        ("file,lat,lon,gsd\n", "lists no images"),
         ("file,epsg,x_ul,y_ul,gsd\np0.png,99999999,1,1,1\n", "line 2: its coordinate system cannot be used"),
-        ("file,epsg,x_ul,y_ul,gsd\np0.png,4326,16,48,0.05\n", "EPSG:4326 counts in degrees"),
+        ("file,epsg,x_ul,y_ul,gsd\np0.png,4326,16,48,0.05\n", "EPSG:4326 is in degrees"),
     ],
 )
-def test_bad_tables_are_refused(tmp_path: Path, text: str, match: str) -> None:
+def test_invalid_tables_are_rejected(tmp_path: Path, text: str, match: str) -> None:
     Image.fromarray(np.zeros((10, 10, 3), np.uint8)).save(tmp_path / "p0.png")
     (tmp_path / "m.csv").write_text(text)
     with pytest.raises(SkyPartError, match=match):
@@ -163,8 +162,8 @@ def test_bad_tables_are_refused(tmp_path: Path, text: str, match: str) -> None:
 
 
 def test_a_folder_of_rasters_is_one_map(tmp_path: Path) -> None:
-    affine = placed(UTM, AROUND, 0.5, (400, 300))
-    rgb = picture(UTM, affine, 400, 300, AROUND).transpose(2, 0, 1)
+    affine = centred_affine(UTM, AROUND, 0.5, (400, 300))
+    rgb = ground_image(UTM, affine, 400, 300, AROUND).transpose(2, 0, 1)
     write_raster(tmp_path / "west.tif", rgb[:, :, :200], UTM, affine)
     write_raster(tmp_path / "east.tif", rgb[:, :, 200:], UTM, affine @ Affine.translation(200, 0))
     (tmp_path / "readme.txt").write_text("two halves")
@@ -176,8 +175,8 @@ def test_a_folder_of_rasters_is_one_map(tmp_path: Path) -> None:
         open_maps([str(tmp_path / "nothing")])
 
 
-def test_hidden_files_of_a_folder_are_no_part_of_its_map(tmp_path: Path) -> None:
-    """macOS leaves `._town.tif`, which is no TIFF, on disks of other systems; it comes and goes."""
+def test_hidden_files_in_a_folder_are_ignored(tmp_path: Path) -> None:
+    """macOS leaves `._town.tif`, which is not a TIFF, on disks of other systems."""
     write_ground(tmp_path / "town.tif")
     before = open_maps([str(tmp_path)])[0]
     (tmp_path / "._town.tif").write_bytes(b"\x00\x05\x16\x07 Mac OS X")
@@ -185,7 +184,7 @@ def test_hidden_files_of_a_folder_are_no_part_of_its_map(tmp_path: Path) -> None
     Image.fromarray(np.zeros((10, 10, 3), np.uint8)).save(tmp_path / "._p.png", "PNG")
     (tmp_path / "._p.pgw").write_bytes(b"\x00\x05\x16\x07 Mac OS X")
     after = open_maps([str(tmp_path)])[0]
-    assert len(after.parts) == 1 and after.fingerprint == before.fingerprint
+    assert len(after.images) == 1 and after.fingerprint == before.fingerprint
     (tmp_path / "town.tif").unlink()
     with pytest.raises(SkyPartError, match="no map found in this folder"):
         open_maps([str(tmp_path)])
@@ -201,22 +200,20 @@ def test_hidden_files_of_a_folder_are_no_part_of_its_map(tmp_path: Path) -> None
         ("sheet.png", "sheet.WLD", "sheet.prj"),
     ],
 )
-def test_pictures_of_a_folder_and_the_names_of_their_world_files(
-    tmp_path: Path, name: str, world: str, system: str
-) -> None:
-    affine = placed(UTM, AROUND, 0.5, (200, 200))
-    Image.fromarray(picture(UTM, affine, 200, 200, AROUND)).save(tmp_path / name, quality=98)
+def test_images_in_a_folder_need_a_world_file(tmp_path: Path, name: str, world: str, system: str) -> None:
+    affine = centred_affine(UTM, AROUND, 0.5, (200, 200))
+    Image.fromarray(ground_image(UTM, affine, 200, 200, AROUND)).save(tmp_path / name, quality=98)
     first = affine @ Affine.translation(0.5, 0.5)
     values = (first.a, first.d, first.b, first.e, first.c, first.f)
     (tmp_path / world).write_text("\n".join(repr(float(each)) for each in values))
     (tmp_path / system).write_text(UTM)
     Image.fromarray(np.zeros((10, 10, 3), np.uint8)).save(tmp_path / "photo.jpg")
     source = open_maps([str(tmp_path)])[0]
-    assert len(source.parts) == 1
+    assert len(source.images) == 1
     check_ground(source, Footprint(latitude=AROUND[0], longitude=AROUND[1], metres=60.0), worst=15.0)
 
 
-def test_several_paths_are_several_maps(tmp_path: Path) -> None:
+def test_each_path_is_one_map(tmp_path: Path) -> None:
     paths = [str(write_ground(tmp_path / f"{name}.tif")) for name in ("one", "two")]
     assert [source.name for source in open_maps(paths)] == ["one", "two"]
 
@@ -244,9 +241,14 @@ server.serve_forever()
 """
 
 
-def test_a_raster_over_the_network_when_allowed(tmp_path: Path) -> None:
+def test_remote_raster_is_read_when_allowed(tmp_path: Path) -> None:
     path = write_ground(tmp_path / "map.tif")
-    command = [sys.executable, "-c", RANGED, str(path)]  # its own process: GDAL waits without letting threads run
+    command = [
+        sys.executable,
+        "-c",
+        RANGED,
+        str(path),
+    ]  # a separate process, because GDAL blocks all threads while it waits
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as server:
         try:
             assert server.stdout is not None
@@ -257,11 +259,11 @@ def test_a_raster_over_the_network_when_allowed(tmp_path: Path) -> None:
             server.kill()
 
 
-def test_a_failure_on_the_network_does_not_tell_the_key() -> None:
+def test_network_errors_do_not_reveal_keys() -> None:
     address = "http://me:SECRET@127.0.0.1:9/a/map.tif?v=1&sig=SECRET(1)"
-    with pytest.raises(SkyPartError, match=r"^http://127\.0\.0\.1:9/a/map\.tif: cannot be read") as refused:
+    with pytest.raises(SkyPartError, match=r"^http://127\.0\.0\.1:9/a/map\.tif: cannot be read") as raised:
         open_maps([address], network=True)
-    assert "SECRET" not in str(refused.value)
+    assert "SECRET" not in str(raised.value)
 
 
 @pytest.mark.parametrize(
@@ -274,20 +276,20 @@ def test_a_failure_on_the_network_does_not_tell_the_key() -> None:
         ("/data/what?/map.tif", "/data/what?/map.tif"),
     ],
 )
-def test_addresses_are_told_without_their_keys(path: str, shown: str) -> None:
-    assert told(path) == shown
-    assert told_in(f"HTTP 403 at '{path}', twice", path) == f"HTTP 403 at '{shown}', twice"
-    assert told_in("'/vsicurl/https://h.example/b?KEY' (see https://h.example/?KEY)", path) == (
+def test_addresses_are_redacted(path: str, shown: str) -> None:
+    assert redact_address(path) == shown
+    assert redact_message(f"HTTP 403 at '{path}', twice", path) == f"HTTP 403 at '{shown}', twice"
+    assert redact_message("'/vsicurl/https://h.example/b?KEY' (see https://h.example/?KEY)", path) == (
         "'/vsicurl/https://h.example/b' (see https://h.example/)"
     )
 
 
 @pytest.mark.parametrize("beside", ["link", "target"])
-def test_a_world_file_beside_a_link_or_its_target_counts(tmp_path: Path, beside: str) -> None:
+def test_world_file_beside_a_link_or_its_target_is_used(tmp_path: Path, beside: str) -> None:
     for name in ("link", "target"):
         (tmp_path / name).mkdir()
-    affine = placed(UTM, AROUND, 0.5, (200, 200))
-    Image.fromarray(picture(UTM, affine, 200, 200, AROUND)).save(tmp_path / "target" / "blob.tif")
+    affine = centred_affine(UTM, AROUND, 0.5, (200, 200))
+    Image.fromarray(ground_image(UTM, affine, 200, 200, AROUND)).save(tmp_path / "target" / "blob.tif")
     link = tmp_path / "link" / "town.tif"
     link.symlink_to(tmp_path / "target" / "blob.tif")
     first = affine @ Affine.translation(0.5, 0.5)
@@ -299,7 +301,7 @@ def test_a_world_file_beside_a_link_or_its_target_counts(tmp_path: Path, beside:
     check_ground(source, Footprint(latitude=AROUND[0], longitude=AROUND[1], metres=60.0))
 
 
-def test_many_threads_read_the_same(tmp_path: Path) -> None:
+def test_threads_read_the_same_pixels(tmp_path: Path) -> None:
     path = write_ground(
         tmp_path / "map.tif", pixels=(600, 600), tiled=True, blockxsize=128, blockysize=128, compress="deflate"
     )
@@ -311,7 +313,7 @@ def test_many_threads_read_the_same(tmp_path: Path) -> None:
     assert all(np.array_equal(a, b) for a, b in zip(alone, together, strict=True))
 
 
-def test_handles_are_lent_to_one_borrower_and_closed_when_there_are_many() -> None:
+def test_handle_pool_lends_to_one_borrower_and_closes_surplus_handles() -> None:
     closed: list[int] = []
 
     class File:
@@ -322,7 +324,7 @@ def test_handles_are_lent_to_one_borrower_and_closed_when_there_are_many() -> No
             closed.append(self.number)
 
     opened = iter(range(100))
-    pool = Handles(limit=2)
+    pool = HandlePool(limit=2)
     with pool.borrow("a", lambda: File(next(opened))) as first, pool.borrow("a", lambda: File(next(opened))) as second:
         assert first.number != second.number
     with pool.borrow("a", lambda: File(next(opened))) as again:

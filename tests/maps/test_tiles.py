@@ -15,15 +15,15 @@ from skypart.errors import SkyPartError
 from skypart.geo.footprint import Footprint
 from skypart.maps.map_source import MapSource
 from skypart.maps.sources import open_maps
-from skypart.maps.tile_archives import PmTiles, from_numbers
+from skypart.maps.tile_sets import PmTiles, tiles_from_ids
 from skypart.maps.tiles import complete_levels
 from skypart.maps.views import ground_at, read_view
 from tests.maps.makers import (
     Rgb,
     ground,
     sample,
+    tile_image,
     tile_of,
-    tile_picture,
     write_mbtiles,
     write_pmtiles,
     write_tile_folder,
@@ -34,11 +34,11 @@ ZOOM = 18
 
 
 def tiles_around(place: tuple[float, float], zoom: int, reach: int) -> dict[tuple[int, int, int], Rgb]:
-    """Tiles of the known ground, `reach` to every side of the one at a place."""
+    """Tiles of the synthetic ground, `reach` to every side of the one at a place."""
     x, y = tile_of(*place, zoom)
     span = range(-reach, reach + 1)
     spots = [((x + dx) % 2**zoom, y + dy) for dx in span for dy in span]
-    return {(zoom, *spot): tile_picture(zoom, *spot, place) for spot in spots}
+    return {(zoom, *spot): tile_image(zoom, *spot, place) for spot in spots}
 
 
 def encoded(tiles: dict[tuple[int, int, int], Rgb]) -> dict[tuple[int, int, int], bytes]:
@@ -67,32 +67,30 @@ def test_folder_of_tiles(tmp_path: Path, suffix: str, worst: float) -> None:
     check_ground(source, AROUND, worst)
 
 
-@pytest.mark.parametrize("told_by", ["tilemapresource.xml", "metadata.json"])
-def test_tms_rows_count_from_the_south(tmp_path: Path, told_by: str) -> None:
+@pytest.mark.parametrize("declared_in", ["tilemapresource.xml", "metadata.json"])
+def test_tms_rows_count_from_the_south(tmp_path: Path, declared_in: str) -> None:
     folder = write_tile_folder(tmp_path / "town", tiles_around(AROUND, ZOOM, 1), tms=True)
-    text = "<TileMap><SRS>EPSG:3857</SRS></TileMap>" if told_by.endswith("xml") else json.dumps({"scheme": "tms"})
-    (folder / told_by).write_text(text)
+    text = "<TileMap><SRS>EPSG:3857</SRS></TileMap>" if declared_in.endswith("xml") else json.dumps({"scheme": "tms"})
+    (folder / declared_in).write_text(text)
     check_ground(open_maps([str(folder)])[0], AROUND)
 
 
-def test_tms_in_degrees_is_refused(tmp_path: Path) -> None:
+def test_tms_in_degrees_is_rejected(tmp_path: Path) -> None:
     folder = write_tile_folder(tmp_path / "town", tiles_around(AROUND, ZOOM, 0))
     (folder / "tilemapresource.xml").write_text('<TileMap><TileSets profile="geodetic"/></TileMap>')
-    with pytest.raises(SkyPartError, match="tiles are in degrees; make them in Web Mercator"):
+    with pytest.raises(SkyPartError, match="tiles are in degrees; create them in Web Mercator"):
         open_maps([str(folder)])
 
 
 @pytest.mark.parametrize("profile", ["raster", "local", "mercator", "global-mercator"])
-def test_tms_of_another_profile_is_refused(tmp_path: Path, profile: str) -> None:
+def test_tms_needs_a_mercator_profile(tmp_path: Path, profile: str) -> None:
     folder = write_tile_folder(tmp_path / "town", tiles_around(AROUND, ZOOM, 1), tms=True)
     text = f"<TileMap version='1.0.0'><SRS>EPSG:3857</SRS><TileSets profile='{profile}'/></TileMap>"
     (folder / "tilemapresource.xml").write_text(text)
     if "mercator" in profile:
         check_ground(open_maps([str(folder)])[0], AROUND)
         return
-    with pytest.raises(
-        SkyPartError, match=rf"tilemapresource\.xml: its tiles are of the profile {profile}.*-p mercator"
-    ):
+    with pytest.raises(SkyPartError, match=rf"tilemapresource\.xml: its tiles have the profile {profile}.*-p mercator"):
         open_maps([str(folder)])
 
 
@@ -107,18 +105,18 @@ def test_archives(tmp_path: Path, place: tuple[float, float]) -> None:
         check_ground(source, truth, metres=80.0 if place[0] > -60 else 40.0)
 
 
-def test_vector_tiles_are_refused(tmp_path: Path) -> None:
+def test_vector_tiles_are_rejected(tmp_path: Path) -> None:
     data = {(0, 0, 0): b"\x1f\x8b vector"}
     for path in (
         write_mbtiles(tmp_path / "a.mbtiles", data, "pbf"),
         write_pmtiles(tmp_path / "a.pmtiles", data, TileType.MVT),
     ):
-        with pytest.raises(SkyPartError, match=r"holds vector tiles, not pictures; give raster tiles"):
+        with pytest.raises(SkyPartError, match=r"contains vector tiles; give raster tiles"):
             open_maps([str(path)])
 
 
-def test_the_deepest_complete_zoom_counts(tmp_path: Path) -> None:
-    """Zoom 19 shows one street only: the map is that of zoom 18; coarser views come from zoom 16."""
+def test_deepest_complete_zoom_level_is_used(tmp_path: Path) -> None:
+    """Zoom level 19 covers one street only, so the map has level 18; coarse views come from level 16."""
     tiles = tiles_around(AROUND, ZOOM, 2)
     for x, y in {(x >> 2, y >> 2) for _, x, y in tiles}:
         tiles[(16, x, y)] = np.full((256, 256, 3), 77, np.uint8)
@@ -127,8 +125,8 @@ def test_the_deepest_complete_zoom_counts(tmp_path: Path) -> None:
     check_ground(source, AROUND)
     far = Footprint(latitude=AROUND[0], longitude=AROUND[1], metres=400.0)
     assert (read_view(source, far, 20).rgb == 77).all()
-    note = f"{tmp_path / 'town'}: the map is that of zoom 18; deeper ones (19) cover only a part of it"
-    assert source.parts[0].note.startswith(note)
+    note = f"{tmp_path / 'town'}: the map has zoom level 18; deeper levels (19) cover only a part of it"
+    assert source.images[0].note.startswith(note)
 
 
 def test_complete_levels() -> None:
@@ -158,17 +156,17 @@ def test_missing_and_transparent_tiles_are_invalid(tmp_path: Path) -> None:
     assert np.abs(rgb[inner] - seen[inner]).max() < 25  # averaged over 4 x 4 pixels
 
 
-def test_a_damaged_tile_is_named(tmp_path: Path) -> None:
+def test_error_names_a_damaged_tile(tmp_path: Path) -> None:
     data = encoded(tiles_around(AROUND, ZOOM, 1))
     x, y = tile_of(*AROUND, ZOOM)
     data[(ZOOM, x, y)] = data[(ZOOM, x, y)][:2000]
     source = open_maps([str(write_mbtiles(tmp_path / "town.mbtiles", data))])[0]
-    with pytest.raises(SkyPartError, match=rf"town.mbtiles: tile {ZOOM}/{x}/{y} is no picture or is cut short"):
+    with pytest.raises(SkyPartError, match=rf"town.mbtiles: tile {ZOOM}/{x}/{y} is not an image or is truncated"):
         check_ground(source, AROUND)
 
 
 @pytest.mark.parametrize("kind", ["folder", "pmtiles"])
-def test_a_tile_that_cannot_be_read_is_a_sentence(tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_error_names_an_unreadable_tile(tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     tiles = tiles_around(AROUND, ZOOM, 1)
     if kind == "folder":
         path = write_tile_folder(tmp_path / "town", tiles)
@@ -187,7 +185,7 @@ def test_a_tile_that_cannot_be_read_is_a_sentence(tmp_path: Path, kind: str, mon
         check_ground(source, AROUND)
 
 
-def test_archives_cut_short_are_refused(tmp_path: Path) -> None:
+def test_truncated_archives_are_rejected(tmp_path: Path) -> None:
     data = encoded(tiles_around(AROUND, ZOOM, 2))
     whole = write_pmtiles(tmp_path / "town.pmtiles", data)
     whole.write_bytes(whole.read_bytes()[:140])
@@ -199,11 +197,11 @@ def test_archives_cut_short_are_refused(tmp_path: Path) -> None:
         open_maps([str(base)])
 
 
-def test_a_damaged_directory_is_a_sentence(tmp_path: Path) -> None:
+def test_damaged_directory_raises_a_clear_error(tmp_path: Path) -> None:
     whole = write_pmtiles(tmp_path / "town.pmtiles", encoded(tiles_around(AROUND, ZOOM, 1))).read_bytes()
     header = deserialize_header(whole[:127])
     root = header["root_offset"]
-    refused = 0
+    rejected = 0
     for number in range(header["root_length"]):
         changed = bytearray(whole)
         changed[root + number] ^= 0x5A
@@ -211,14 +209,14 @@ def test_a_damaged_directory_is_a_sentence(tmp_path: Path) -> None:
         try:
             open_maps([str(tmp_path / f"{number}.pmtiles")])
         except SkyPartError:
-            refused += 1
-    assert refused > header["root_length"] / 2
+            rejected += 1
+    assert rejected > header["root_length"] / 2
 
 
-def test_directories_that_point_at_each_other_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cyclic_and_oversized_directories_are_rejected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     archive = PmTiles(write_pmtiles(tmp_path / "town.pmtiles", encoded(tiles_around(AROUND, ZOOM, 1))))
     monkeypatch.setattr(archive, "_directory", lambda *_: [Entry(0, 0, 10, 0)])
-    with pytest.raises(SkyPartError, match="directories point at each other"):
+    with pytest.raises(SkyPartError, match="directories form a cycle"):
         archive.tiles()
     monkeypatch.setattr(archive, "_directory", lambda *_: [Entry(0, 0, 10, 10**12)])
     with pytest.raises(SkyPartError, match="too many tiles"):
@@ -226,7 +224,7 @@ def test_directories_that_point_at_each_other_end(tmp_path: Path, monkeypatch: p
 
 
 @pytest.mark.parametrize("change", ["zoom_level = NULL", "zoom_level = 'deep'", "zoom_level = 99", "tile_data = NULL"])
-def test_a_damaged_table_of_tiles_is_a_sentence(tmp_path: Path, change: str) -> None:
+def test_damaged_table_of_tiles_raises_a_clear_error(tmp_path: Path, change: str) -> None:
     path = write_mbtiles(tmp_path / "town.mbtiles", encoded(tiles_around(AROUND, ZOOM, 1)))
     with closing(sqlite3.connect(path)) as base, base:
         base.execute(f"UPDATE tiles SET {change}")
@@ -234,18 +232,18 @@ def test_a_damaged_table_of_tiles_is_a_sentence(tmp_path: Path, change: str) -> 
         check_ground(open_maps([str(path)])[0], AROUND)
 
 
-def test_an_archive_without_tiles_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(SkyPartError, match=r"town.mbtiles: holds no tiles"):
+def test_archive_without_tiles_is_rejected(tmp_path: Path) -> None:
+    with pytest.raises(SkyPartError, match=r"town.mbtiles: contains no tiles"):
         open_maps([str(write_mbtiles(tmp_path / "town.mbtiles", {}))])
 
 
-def test_numbers_along_the_hilbert_curve() -> None:
+def test_tile_ids_follow_the_hilbert_curve() -> None:
     numbers = np.concatenate([np.arange(1 + 4 + 16 + 64), np.array([12_345_678_901, 4**15])])
-    found = {(z, *place) for z, places in from_numbers(numbers).items() for place in places.tolist()}
+    found = {(z, *place) for z, places in tiles_from_ids(numbers).items() for place in places.tolist()}
     assert found == {tileid_to_zxy(int(number)) for number in numbers}
 
 
-def test_the_fingerprint_follows_the_tiles(tmp_path: Path) -> None:
+def test_fingerprint_depends_on_the_tiles(tmp_path: Path) -> None:
     folder = write_tile_folder(tmp_path / "town", tiles_around(AROUND, ZOOM, 1))
     first = open_maps([str(folder)])[0].fingerprint
     assert open_maps([str(folder)])[0].fingerprint == first

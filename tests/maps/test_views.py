@@ -1,4 +1,4 @@
-"""Which views are cut, and what is left out."""
+"""Which views are cut, and which are skipped."""
 
 from pathlib import Path
 
@@ -54,7 +54,7 @@ def test_rotations_multiply_the_views(tmp_path: Path) -> None:
     assert turned.columns.shape == (len(turned), 4)
 
 
-def test_up_is_where_the_rotation_says() -> None:
+def test_rotation_is_the_compass_direction_of_up() -> None:
     frame = LocalFrame(latitude=AROUND[0], longitude=AROUND[1])
     for rotation, (x, y) in {0.0: (0, 50), 90.0: (50, 0), 180.0: (0, -50), 45.0: (35.355, 35.355)}.items():
         view = Footprint(latitude=AROUND[0], longitude=AROUND[1], metres=100.0, rotation=rotation)
@@ -68,28 +68,28 @@ def test_up_is_where_the_rotation_says() -> None:
     assert float(across) == pytest.approx(100.0, abs=1e-6)
 
 
-def test_a_turned_view_is_the_turned_picture(tmp_path: Path) -> None:
+def test_rotated_view_is_the_rotated_image(tmp_path: Path) -> None:
     source = open_maps([str(write_ground(tmp_path / "map.tif"))])[0]
     views = [Footprint(latitude=AROUND[0], longitude=AROUND[1], metres=80.0, rotation=turn) for turn in (0.0, 90.0)]
     north_up, east_up = (read_view(source, view, 64).rgb for view in views)
     assert np.abs(np.rot90(north_up, 1).astype(int) - east_up).max() <= 3
 
 
-def test_a_map_smaller_than_a_view_is_refused(tmp_path: Path) -> None:
+def test_map_smaller_than_a_view_is_rejected(tmp_path: Path) -> None:
     source = open_maps([str(write_ground(tmp_path / "small.tif", pixels=(200, 160)))])[0]
     with pytest.raises(
         SkyPartError, match=r"small.tif: the map is 100 x 80 m, smaller than one view of 150 m; give smaller"
     ):
         plan_views(source, [150.0, 300.0], 0.5, [0.0])
     assert {view.metres for view in plan_views(source, [60.0, 300.0], 0.5, [0.0])} == {60.0}
-    assert len(plan_views(source, [82.0], 0.0, [0.0])) == 2  # within the slack
+    assert len(plan_views(source, [82.0], 0.0, [0.0])) == 2  # a little wider than the map
     for sizes, overlap, rotations in (([], 0.5, [0.0]), ([-1.0], 0.5, [0.0]), ([50.0], 1.0, [0.0]), ([50.0], 0.5, [])):
         with pytest.raises(SkyPartError, match="cannot be cut"):
             plan_views(source, sizes, overlap, rotations)
 
 
 @pytest.mark.parametrize("top", [90.0, -89.5])
-def test_a_map_that_touches_a_pole(tmp_path: Path, top: float) -> None:
+def test_map_at_a_pole_can_be_planned(tmp_path: Path, top: float) -> None:
     affine = Affine(0.001, 0.0, 10.0, 0.0, -0.001, top)
     rgb = np.random.default_rng(0).integers(0, 255, (3, 500, 500), dtype=np.uint8)
     source = open_maps([str(write_raster(tmp_path / "pole.tif", rgb, "EPSG:4326", affine))])[0]
@@ -98,7 +98,7 @@ def test_a_map_that_touches_a_pole(tmp_path: Path, top: float) -> None:
     assert all(abs(view.latitude) < 90 and 10.0 < view.longitude < 10.5 for view in views)
 
 
-def test_a_map_too_coarse_for_its_views_is_refused(tmp_path: Path) -> None:
+def test_map_too_coarse_for_its_views_is_rejected(tmp_path: Path) -> None:
     source = open_maps([str(write_ground(tmp_path / "coarse.tif", pixels=(400, 300), metres=30.0))])[0]
     with pytest.raises(
         SkyPartError, match=r"coarse\.tif: pixels of 30 m are too coarse for views of 100 m; give larger --sizes or a"
@@ -110,7 +110,7 @@ def test_a_map_too_coarse_for_its_views_is_refused(tmp_path: Path) -> None:
         plan_views(open_maps([str(world)])[0], [2_000.0], 0.5, [0.0])
 
 
-def test_planning_a_large_map_is_cheap_and_reads_no_pixels(tmp_path: Path) -> None:
+def test_planning_reads_no_pixels(tmp_path: Path) -> None:
     import rasterio
 
     path = tmp_path / "large.tif"
@@ -119,7 +119,7 @@ def test_planning_a_large_map_is_cheap_and_reads_no_pixels(tmp_path: Path) -> No
     with rasterio.open(path, "w", transform=affine, tiled=True, sparse_ok=True, **profile):
         pass
     source = open_maps([str(path)])[0]
-    source.parts[0].reader.read = None  # type: ignore[method-assign, assignment]
+    source.images[0].reader.read = None  # type: ignore[method-assign, assignment]
     views = plan_views(source, [150.0, 300.0], 0.5, [0.0])
     assert len(views) == 266**2 + 133**2
 

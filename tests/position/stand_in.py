@@ -13,8 +13,8 @@ from skypart.embedding import Embedder, PatchTokens
 from skypart.images.decode import RgbImage
 from skypart.images.preprocess import Preprocessing
 from skypart.maps.build import build_index
-from skypart.maps.cut import ViewOptions
 from skypart.maps.index import MapIndex
+from skypart.maps.views import ViewOptions
 from skypart.position.confidence import Calibration
 from tests.maps.makers import write_raster
 

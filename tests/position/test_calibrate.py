@@ -12,7 +12,7 @@ from PIL import Image
 from skypart.errors import SkyPartError
 from skypart.geo.geodesy import LocalFrame
 from skypart.maps.index import MapIndex
-from skypart.maps.manifest import Manifest
+from skypart.maps.manifest import IndexManifest
 from skypart.position.calibrate import (
     Outcome,
     cross_validate,
@@ -106,11 +106,11 @@ def test_labelled_photos_become_a_calibration_in_the_index(town: MapIndex, tmp_p
 
 
 def test_too_few_photos_store_nothing(town: MapIndex, tmp_path: Path) -> None:
-    before = Manifest.read(town.folder)
+    before = IndexManifest.read(town.folder)
     folder = labelled_photos(tmp_path / "photos", 8, 3)
     with pytest.raises(SkyPartError, match="13 photos are too few to calibrate with; give 25"):
         run_calibration(Locator(town, ColourEmbedder()), folder, [], tmp_path / "c.png")
-    assert Manifest.read(town.folder) == before and not (tmp_path / "c.png").exists()
+    assert IndexManifest.read(town.folder) == before and not (tmp_path / "c.png").exists()
 
 
 def test_a_picture_of_no_format_is_refused_before_the_work(town: MapIndex, tmp_path: Path) -> None:
@@ -123,13 +123,13 @@ def test_photos_too_unsure_for_a_radius_store_nothing(
     town: MapIndex, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Thirty photos, a dozen of them right: no threshold leaves nineteen."""
-    before = Manifest.read(town.folder)
+    before = IndexManifest.read(town.folder)
     some = outcomes(1, 400)
     few = [o for o in some if o.error_m < 50][:12] + [o for o in some if o.error_m > 50][:18]
     located_before(monkeypatch, few)
     with pytest.raises(SkyPartError, match="of 30 photos too few are located surely enough"):
         run_calibration(Locator(town, ColourEmbedder()), tmp_path, [], tmp_path / "c.png")
-    assert Manifest.read(town.folder) == before
+    assert IndexManifest.read(town.folder) == before
 
 
 def test_storing_keeps_maps_that_were_added_meanwhile(tmp_path: Path) -> None:
@@ -137,7 +137,7 @@ def test_storing_keeps_maps_that_were_added_meanwhile(tmp_path: Path) -> None:
     locator = Locator(index, ColourEmbedder())
     make_index(tmp_path / "i", [write_quilt(tmp_path / "b.tif", seed=3, edge=200, east=900.0)])
     store_calibration(locator, SURE)
-    manifest = Manifest.read(tmp_path / "i")
+    manifest = IndexManifest.read(tmp_path / "i")
     assert [entry.name for entry in manifest.maps] == ["a", "b"]
     assert manifest.calibration is not None and Calibration.from_dict(manifest.calibration) == SURE
 
@@ -205,7 +205,7 @@ def test_mistakes_are_told_before_hours_of_work(
 ) -> None:
     monkeypatch.setattr("skypart.position.calibrate.locate_labelled", lambda *_: pytest.fail("worked"))
     locator, folder = Locator(town, ColourEmbedder()), labelled_photos(tmp_path / "photos", 20, 5)
-    before = Manifest.read(town.folder)
+    before = IndexManifest.read(town.folder)
     (tmp_path / "taken.json").mkdir()
     for outside, picture, words in (
         ([tmp_path / "typo"], tmp_path / "c.png", "typo: no such file"),
@@ -214,7 +214,7 @@ def test_mistakes_are_told_before_hours_of_work(
     ):
         with pytest.raises(SkyPartError, match=words):
             run_calibration(locator, folder, outside, picture)
-    assert Manifest.read(town.folder) == before
+    assert IndexManifest.read(town.folder) == before
 
 
 @pytest.mark.parametrize(("outside", "strangers"), [(0, 0), (2, 0), (0, 1)])
@@ -264,7 +264,7 @@ def test_the_direction_of_an_error_is_kept(town: MapIndex, tmp_path: Path) -> No
 def test_what_the_photos_of_a_map_err_alike_is_stored_as_the_maps_own_error(
     town: MapIndex, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    before = Manifest.read(town.folder)
+    before = IndexManifest.read(town.folder)
     found, errors, offsets = shifted(np.random.default_rng(1), 60, (6.0, -8.0))
     some = [
         Outcome(Fix(photo="", evidence=e), error, *offset)
@@ -272,7 +272,7 @@ def test_what_the_photos_of_a_map_err_alike_is_stored_as_the_maps_own_error(
     ]
     located_before(monkeypatch, some)
     text = run_calibration(Locator(town, ColourEmbedder()), tmp_path, [], tmp_path / "c.png")
-    stored = Manifest.read(town.folder).calibration
+    stored = IndexManifest.read(town.folder).calibration
     assert stored is not None and 9.8 < Calibration.from_dict(stored).floor_m < 13.0
     assert "median 95 % radius          12 m" in text
     assert fit_outcomes(some, "maps nobody will use").floor_m == 0.0, "the benchmark's maps have no error of their own"
@@ -283,12 +283,12 @@ def test_a_calibration_that_cannot_be_checked_is_stored_and_says_so(
     town: MapIndex, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One wrong photo of many: the fold without it has nothing to learn from."""
-    before = Manifest.read(town.folder)
+    before = IndexManifest.read(town.folder)
     some = outcomes(1, 400)
     few = [o for o in some if o.error_m < 20][:60] + [o for o in some if o.error_m > 50][:1]
     located_before(monkeypatch, few)
     text = run_calibration(Locator(town, ColourEmbedder()), tmp_path, [], tmp_path / "c.png")
     assert "nothing can be said of how well it holds" in text
     assert json.loads((tmp_path / "c.json").read_text())["quality"] is None
-    assert Manifest.read(town.folder).calibration != before.calibration
+    assert IndexManifest.read(town.folder).calibration != before.calibration
     before.write(town.folder)

@@ -14,8 +14,8 @@ from skypart.errors import SkyPartError
 from skypart.geo.footprint import Footprint
 from skypart.geo.geodesy import distance_m
 from skypart.images.decode import RgbImage
-from skypart.maps.cut import ViewOptions
 from skypart.maps.index import MapIndex
+from skypart.maps.views import ViewOptions
 from skypart.position.camera import drone_place, ground_width
 from skypart.position.closer import LocateOptions, _look, _tilts
 from skypart.position.confidence import Calibration, default_calibration

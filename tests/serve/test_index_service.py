@@ -13,7 +13,7 @@ from skypart.bridge.json_text import fix_to_dict
 from skypart.errors import SkyPartError
 from skypart.images.decode import RgbImage, read_rgb
 from skypart.maps.index import MapIndex
-from skypart.maps.manifest import Manifest
+from skypart.maps.manifest import IndexManifest
 from skypart.model.embedder import Embedder, new_model
 from skypart.position.locate import Locator
 from skypart.serve.index_service import IndexService
@@ -164,7 +164,7 @@ def test_keys_in_addresses_are_not_told_and_missing_maps_change_the_version(
     service = IndexService(Locator(make_index(tmp_path / "i", [tif]), ColourEmbedder()))
     there = State(service, ServeOptions()).index.version
     tif.unlink()
-    manifest = Manifest.read(tmp_path / "i")
+    manifest = IndexManifest.read(tmp_path / "i")
     entry = replace(manifest.maps[0], paths=("https://h.example/a/town.tif?sv=1&sig=SECRET",))
     replace(manifest, maps=(entry,)).write(tmp_path / "i")
     service = IndexService(Locator(MapIndex(tmp_path / "i"), ColourEmbedder()))

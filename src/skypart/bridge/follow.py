@@ -5,7 +5,6 @@ from pathlib import Path
 
 from skypart.bridge.flight import MapPicture, run_track
 from skypart.geo.geodesy import distance_m
-from skypart.maps.picture import map_picture
 from skypart.position.fix import Fix
 from skypart.position.frame import Frame
 from skypart.position.locate import Locator
@@ -26,7 +25,7 @@ def follow(
     """Follow a flight over the index's maps and write it; the text for the terminal."""
     index = locator.index
     options = replace(options, area_km2=max(area_km2(locator), 0.01))
-    background = MapPicture(index.bounds, lambda part: map_picture(index, box=part)) if index.sources else None
+    background = MapPicture(index.bounds, lambda part: index.render(box=part)) if index.sources else None
 
     def locate(photo: Frame) -> Fix:
         return locator.locate(photo.image, name=photo.name, hints=photo.hints)

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from skypart.geo.geodesy import distance_m, offset, wrapped
+from skypart.geo.geodesy import distance_m, offset, wrap_longitude
 
 _CORNERS = 64
 
@@ -28,7 +28,7 @@ def circle(*, latitude: float, longitude: float, radius_m: float) -> list[list[P
         return []
     bearing = np.linspace(360.0, 0.0, _CORNERS + 1)
     spots = offset(latitude=latitude, longitude=longitude, bearing=bearing, metres=radius_m)
-    east = wrapped(spots.longitude, longitude)
+    east = wrap_longitude(spots.longitude, longitude)
     ring = [Place(*map(float, pair)) for pair in zip(spots.latitude, east, strict=True)]
     parts = [_clipped(ring, edge, side) for edge in (180.0, -180.0) for side in (1, -1) if _crosses(ring, edge)]
     rings = [part for part in parts if len(part) >= 4] or [ring]
@@ -44,7 +44,7 @@ def lines(places: Sequence[Place | None]) -> list[list[Place]]:
             continue
         if parts[-1]:
             last = parts[-1][-1]
-            beyond = float(wrapped(place.longitude, last.longitude))
+            beyond = float(wrap_longitude(place.longitude, last.longitude))
             if abs(beyond) > 180.0:
                 edge = 180.0 if beyond > 0 else -180.0
                 share = (edge - last.longitude) / (beyond - last.longitude)
@@ -80,5 +80,5 @@ def _clipped(ring: list[Place], edge: float, side: int) -> list[Place]:
 def _home(ring: list[Place]) -> list[tuple[Place, float]]:
     """Places of a ring with their longitudes moved to -180..180, all by the same turn."""
     middle = sum(place.longitude for place in ring) / len(ring)
-    turn = float(wrapped(middle)) - middle
+    turn = float(wrap_longitude(middle)) - middle
     return [(place, min(180.0, max(-180.0, place.longitude + turn))) for place in ring]

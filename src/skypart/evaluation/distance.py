@@ -7,10 +7,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from skypart.errors import SkyPartError
+from skypart.geo.geodesy import haversine_m
 
 SdmMode: TypeAlias = Literal["official", "exact"]
-EARTH_RADIUS = 6_378_137.0
-"""Metres, as in DenseUAV's evaluation code."""
 DECAY = 5_000.0
 """SDM's decay per degree."""
 _CHUNK = 4_096
@@ -62,16 +61,7 @@ def meter_accuracy(
 def match_errors(query_lonlat: ArrayLike, gallery_lonlat: ArrayLike, ranking: ArrayLike) -> NDArray[np.float64]:
     """(q,) distance in metres from each query to its first match."""
     query, gallery, ranked = _validate(query_lonlat, gallery_lonlat, ranking)
-    return haversine(query, gallery[ranked[:, 0]])
-
-
-def haversine(one: NDArray[np.float64], other: NDArray[np.float64]) -> NDArray[np.float64]:
-    """(n,) great-circle distance in metres between (n, 2) degrees, longitude first."""
-    a, b = np.radians(one), np.radians(other)
-    half = np.sin((a - b) / 2) ** 2
-    inner = half[:, 1] + np.cos(a[:, 1]) * np.cos(b[:, 1]) * half[:, 0]
-    distance: NDArray[np.float64] = 2 * EARTH_RADIUS * np.arcsin(np.sqrt(np.clip(inner, 0.0, 1.0)))
-    return distance
+    return haversine_m(query, gallery[ranked[:, 0]])
 
 
 def _validate(

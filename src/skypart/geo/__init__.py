@@ -1,1 +1,1 @@
-"""Places on the Earth: geodesy, metric frames, footprints and bounds. Imports nothing of the package but errors."""
+"""Positions on the Earth: geodesy, metric frames, footprints and bounds. Imports only `errors` from the package."""

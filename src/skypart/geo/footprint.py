@@ -1,9 +1,9 @@
-"""The square of ground that a view shows, and boxes around several."""
+"""The square of ground that a view shows, and boxes in degrees."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from skypart.geo.geodesy import LocalFrame, wrapped
+from skypart.geo.geodesy import LocalFrame, wrap_longitude
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -11,7 +11,7 @@ class Footprint:
     """A square of ground around a centre.
 
     latitude, longitude: of the centre, WGS 84 degrees. metres: edge on the ground. rotation: compass degrees of the
-    direction that is up in the view's picture; 0 is north.
+    direction that is up in the view; 0 is north.
     """
 
     latitude: float
@@ -36,17 +36,19 @@ class Bounds:
 
     @property
     def frame(self) -> LocalFrame:
-        """A metric frame around the middle."""
+        """A metric frame centred on the box."""
         east = self.east if self.east >= self.west else self.east + 360
-        return LocalFrame(latitude=(self.south + self.north) / 2, longitude=float(wrapped((self.west + east) / 2)))
+        return LocalFrame(
+            latitude=(self.south + self.north) / 2, longitude=float(wrap_longitude((self.west + east) / 2))
+        )
 
 
 def join_bounds(boxes: Sequence[Bounds]) -> Bounds:
-    """The smallest box around boxes; over the antimeridian where that is shorter."""
+    """The smallest box that contains all `boxes`; it crosses the antimeridian where that is shorter."""
     south, north = min(box.south for box in boxes), max(box.north for box in boxes)
 
     def width(west: float) -> float:
-        """Degrees from `west` eastwards to the end of the last box."""
+        """Degrees from `west` eastwards to the far edge of the last box."""
         return max((box.west - west) % 360 + box.degrees_wide for box in boxes)
 
     west = min((box.west for box in boxes), key=width)
@@ -56,5 +58,5 @@ def join_bounds(boxes: Sequence[Bounds]) -> Bounds:
 
 
 def _wrap(longitude: float) -> float:
-    """Degrees into -180..180."""
+    """A longitude in -180..180."""
     return longitude if -180 <= longitude <= 180 else (longitude + 180) % 360 - 180

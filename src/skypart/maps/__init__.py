@@ -1,1 +1,1 @@
-"""From rasters and tiles to georeferenced views, and the index that holds their embeddings."""
+"""From rasters and tiles to georeferenced views, and the index that stores their embeddings."""

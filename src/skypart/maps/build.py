@@ -1,4 +1,4 @@
-"""Index maps: cut them into views, embed them block by block, and hand them to the store; killed work goes on."""
+"""Index maps: cut them into views, embed them block by block, and store them. Interrupted work can be resumed."""
 
 import hashlib
 import shutil
@@ -14,19 +14,20 @@ from skypart.atomic import atomic_path
 from skypart.embedding import Embedder
 from skypart.errors import SkyPartError
 from skypart.geo.footprint import Footprint
-from skypart.maps.addresses import is_remote, lasting, told
-from skypart.maps.cut import ViewOptions
-from skypart.maps.manifest import MANIFEST, Manifest, MapEntry, stored_name
+from skypart.maps.files import absolute_path, is_remote, path_exists, redact_address
+from skypart.maps.manifest import INDEX_FILE, STORE_FOLDER, IndexManifest, MapEntry, map_name, stored_name
 from skypart.maps.map_source import MapSource
-from skypart.maps.sources import open_maps, there
-from skypart.maps.store import EmbeddedStore, ViewBatch, approximate
-from skypart.maps.views import is_empty, plan_views, read_view
+from skypart.maps.sources import open_maps
+from skypart.maps.store import DEFAULT_ADDRESS, ViewBatch
+from skypart.maps.views import ViewOptions, is_empty, plan_views, read_view
 from skypart.progress import console, progress_bar
 
 BLOCK = 128
-"""Views embedded between two writes; what a kill can cost."""
+"""Views embedded between two writes; at most this many are lost when the process is killed."""
 SEGMENT = 65_536
-"""Most views of one segment of the store."""
+"""Maximum number of views added to the store at once."""
+WORK_FOLDER = "work"
+"""Folder in the index for blocks of maps that are not finished."""
 
 
 def build_index(
@@ -36,117 +37,141 @@ def build_index(
     model_name: str,
     options: ViewOptions | None = None,
     network: bool = False,
+    store: str | None = None,
 ) -> dict[str, int]:
-    """Add maps to the index in `folder`, or make it: the number of views of each map that was embedded now.
+    """Add maps to the index in `folder`, which is created if needed. Returns the number of views per embedded map.
 
-    A map that is there already, unchanged, is left alone; one of the same file with other pixels is replaced, and so
-    is one whose file is gone. Another file of the same name is refused.
-    options: None takes those of the index, or the default.
+    A map that is in the index already and has not changed is skipped. It is replaced if its file has other pixels, or
+    is gone. A different file with the same map name is an error.
+    options, store: view options, and address of the view store; None takes those of the index, or the default.
     """
     folder = Path(folder)
     sources = open_maps(list(maps), network=network)
     _check_names(sources)
-    manifest = _manifest(folder, embedder, _lasting(model_name), options)
+    manifest = _start_manifest(folder, embedder, _absolute_model(model_name), options, store)
     for source in sources:
-        _check_place(folder, source, manifest)
-        for note in (part.note for part in source.parts if part.note):
+        _check_replaceable(folder, source, manifest)
+        for note in (image.note for image in source.images if image.note):
             console.print(note, soft_wrap=True, markup=False, highlight=False)
     added: dict[str, int] = {}
     with progress_bar() as bar:
         for source in sources:
             known = {entry.name: entry.fingerprint for entry in manifest.maps}
-            work = _work(folder, source, embedder, manifest.options)
+            work = _work_folder(folder, source, embedder, manifest.options)
             if known.get(source.name) != source.fingerprint:
                 files = _embed_map(source, work, embedder, manifest.options, bar)
                 manifest = _store_map(source, folder, files, manifest)
                 added[source.name] = manifest.maps[-1].views
             shutil.rmtree(work, ignore_errors=True)
-    if (folder / "work").is_dir() and not any((folder / "work").iterdir()):
-        (folder / "work").rmdir()
-    if sum(entry.views for entry in manifest.maps) >= approximate.FROM_VIEWS:
-        with EmbeddedStore(folder / "store") as store:
-            store.build_approximate()
+    if (folder / WORK_FOLDER).is_dir() and not any((folder / WORK_FOLDER).iterdir()):
+        (folder / WORK_FOLDER).rmdir()
+    with manifest.open_store(folder, check=False) as opened:
+        opened.optimize()
     return added
 
 
-def _lasting(model_name: str) -> str:
-    """A model's name that holds from other folders too: a path becomes absolute."""
+def _absolute_model(model_name: str) -> str:
+    """A model name that is valid from any folder: a path becomes absolute."""
     path = Path(model_name).expanduser()
-    return lasting(path) if model_name != "default" and path.exists() else model_name
+    return absolute_path(path) if model_name != "default" and path.exists() else model_name
 
 
-def _manifest(folder: Path, embedder: Embedder, model_name: str, options: ViewOptions | None) -> Manifest:
-    """The manifest to add to: the folder's own if it has one, which model and options must agree with."""
+def _start_manifest(
+    folder: Path, embedder: Embedder, model_name: str, options: ViewOptions | None, store: str | None
+) -> IndexManifest:
+    """The manifest to add maps to: that of the folder, which must have the same model and options, or a new one."""
     model = {"digest": embedder.digest, "name": model_name, "size": embedder.size}
-    begun: Manifest | None = None
-    if (folder / MANIFEST).is_file():
-        begun = Manifest.read(folder)
+    existing: IndexManifest | None = None
+    if (folder / INDEX_FILE).is_file():
+        existing = IndexManifest.read(folder)
     elif folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise SkyPartError(f"{folder}: is not empty and holds no map index; choose a new folder")
-    chosen = options or (begun.options if begun else ViewOptions())
-    same = begun is not None and (begun.model["digest"], begun.options) == (embedder.digest, chosen)
-    if begun is None or (not begun.maps and not same):
-        for left in ("work", "store"):  # of an attempt that was given up, perhaps with another model
-            shutil.rmtree(folder / left, ignore_errors=True)
-        manifest = Manifest(model, chosen)
+        raise SkyPartError(f"{folder}: is not empty and contains no map index; choose a new folder")
+    chosen = options or (existing.options if existing else ViewOptions())
+    address = store or (existing.store if existing else DEFAULT_ADDRESS)
+    wanted = (embedder.digest, chosen, address)
+    same = existing is not None and (existing.model["digest"], existing.options, existing.store) == wanted
+    if existing is None or (not existing.maps and not same):
+        if existing is not None:
+            _discard_attempt(folder, existing)
+        manifest = IndexManifest(model, chosen, store=address)
+        _check_store_empty(folder, manifest)
         manifest.write(folder)
         return manifest
-    if begun.model["digest"] != embedder.digest:
+    if existing.model["digest"] != embedder.digest:
         raise SkyPartError(
-            f"{folder}: was made with the model {begun.model['name']} ({begun.model['digest'][:12]}) at "
-            f"{begun.model['size']} pixels, not with {model_name} ({embedder.digest[:12]}) at {embedder.size}; pass "
+            f"{folder}: was made with the model {existing.model['name']} ({existing.model['digest'][:12]}) at "
+            f"{existing.model['size']} pixels, not with {model_name} ({embedder.digest[:12]}) at {embedder.size}; pass "
             "that model and size, or choose a new folder (the default model may change with a new version of SkyPart)"
         )
-    if chosen != begun.options:
+    if chosen != existing.options:
         raise SkyPartError(
-            f"{folder}: its views are cut at sizes {begun.options.sizes_m} m, overlap {begun.options.overlap}, "
-            f"{begun.options.rotations} rotations; leave these options out, or choose a new folder"
+            f"{folder}: its views have sizes {existing.options.sizes_m} m, overlap {existing.options.overlap}, "
+            f"{existing.options.rotations} rotations; leave these options out, or choose a new folder"
         )
-    return begun
+    if address != existing.store:
+        raise SkyPartError(f"{folder}: has its views in another store; leave the address out, or choose a new folder")
+    return existing
+
+
+def _discard_attempt(folder: Path, manifest: IndexManifest) -> None:
+    """Delete what an abandoned attempt, perhaps with another model, has left in the folder and in its store."""
+    for name in (WORK_FOLDER, STORE_FOLDER):
+        shutil.rmtree(folder / name, ignore_errors=True)
+    with manifest.open_store(folder) as store:
+        for name in store.stats().maps:
+            store.remove(name)
+
+
+def _check_store_empty(folder: Path, manifest: IndexManifest) -> None:
+    """Raise if the store of a new index already contains views, which belong to another index."""
+    with manifest.open_store(folder) as store:
+        if store.stats().views:
+            raise SkyPartError(f"{store.location}: contains the views of another index; give another store address")
 
 
 def _check_names(sources: Sequence[MapSource]) -> None:
-    """Refuse two maps of one name: one would replace the other."""
+    """Raise if two maps have the same name: one would replace the other."""
     names = [source.name for source in sources]
-    double = next((name for name in names if names.count(name) > 1), None)
-    if double:
-        raise SkyPartError(f"two maps are called {double}; rename one of the files")
+    duplicate = next((name for name in names if names.count(name) > 1), None)
+    if duplicate:
+        raise SkyPartError(f"two maps are called {duplicate}; rename one of the files")
 
 
-def _check_place(folder: Path, source: MapSource, manifest: Manifest) -> None:
-    """Refuse to replace a map by another file of the same name."""
+def _check_replaceable(folder: Path, source: MapSource, manifest: IndexManifest) -> None:
+    """Raise if a map would replace another file with the same map name."""
     for entry in manifest.maps:
-        other = entry.name == source.name and entry.fingerprint != source.fingerprint
+        changed = entry.name == source.name and entry.fingerprint != source.fingerprint
         if (
-            other
+            changed
             and not _same_files(entry.paths, source.paths)
-            and any(is_remote(path) or there(path) for path in entry.paths)
+            and any(is_remote(path) or path_exists(path) for path in entry.paths)
         ):
             raise SkyPartError(
-                f"{folder}: holds a map {entry.name} already, of {told(entry.paths[0])}; rename "
-                f"{told(source.paths[0])}, or take the other out first: skypart maps {folder} --remove {entry.name}"
+                f"{folder}: already has a map {entry.name}, from {redact_address(entry.paths[0])}; rename "
+                f"{redact_address(source.paths[0])}, or remove the other map first: "
+                f"skypart maps {folder} --remove {entry.name}"
             )
 
 
 def _same_files(some: Sequence[str], others: Sequence[str]) -> bool:
-    """Whether two lists of paths name the same files, through links or not."""
+    """Whether two lists of paths refer to the same files, through links or not."""
     one, other = ([path if is_remote(path) else Path(path).resolve() for path in paths] for paths in (some, others))
     return one == other
 
 
-def _lasting_paths(source: MapSource) -> tuple[str, ...]:
-    """Where a map lies, from any folder."""
-    return tuple(path if is_remote(path) else lasting(path) for path in source.paths)
+def _absolute_paths(source: MapSource) -> tuple[str, ...]:
+    """The paths of a map, valid from any folder."""
+    return tuple(path if is_remote(path) else absolute_path(path) for path in source.paths)
 
 
-def _work(folder: Path, source: MapSource, embedder: Embedder, options: ViewOptions) -> Path:
-    """Where the blocks of a map wait until all are done; another map, model or cut has another place."""
+def _work_folder(folder: Path, source: MapSource, embedder: Embedder, options: ViewOptions) -> Path:
+    """Where the blocks of a map are kept until all are done; specific to the map, model and view options."""
     key = repr((source.name, source.fingerprint, embedder.digest, options)).encode()
-    return folder / "work" / hashlib.blake2b(key, digest_size=8).hexdigest()
+    return folder / WORK_FOLDER / hashlib.blake2b(key, digest_size=8).hexdigest()
 
 
 def _embed_map(source: MapSource, work: Path, embedder: Embedder, options: ViewOptions, bar: Progress) -> list[Path]:
-    """Embed what is missing of a map: the files of all its blocks."""
+    """Embed the blocks of a map that are not on disk yet. Returns the files of all blocks."""
     views = plan_views(source, options.sizes_m, options.overlap, options.angles)
     task = bar.add_task(f"indexing {source.name}", total=len(views))
     files = [work / f"{start:09d}.npz" for start in range(0, len(views), BLOCK)]
@@ -159,27 +184,28 @@ def _embed_map(source: MapSource, work: Path, embedder: Embedder, options: ViewO
     return files
 
 
-def _store_map(source: MapSource, folder: Path, files: Sequence[Path], expected: Manifest) -> Manifest:
-    """Put all blocks into the store, then the map last into the manifest; done again after a kill, nothing changes."""
+def _store_map(source: MapSource, folder: Path, files: Sequence[Path], expected: IndexManifest) -> IndexManifest:
+    """Add all blocks to the store, and finally the map to the manifest. After a crash, this can be repeated safely."""
     name = stored_name(source.name, source.fingerprint)
-    with EmbeddedStore(folder / "store") as store:
+    with expected.open_store(folder) as store:
         with store.transaction():
-            held = store.stats().maps
-            stored = held.get(name, 0)
-            for other in held:
-                if other != name and other.rpartition("@")[0] == source.name:
+            maps = store.stats().maps
+            stored = maps.get(name, 0)
+            for other in maps:
+                if other != name and map_name(other) == source.name:
                     store.remove(other)
-            for vectors, footprints in _segments(files) if not stored else ():
+            for vectors, footprints in _joined_blocks(files) if not stored else ():
                 store.add(ViewBatch(name, vectors, footprints))
                 stored += len(vectors)
             if not stored:
                 raise SkyPartError(
-                    f"{told(source.paths[0])}: every view of this map is empty; check its pixels and no-data value"
+                    f"{redact_address(source.paths[0])}: every view of this map is empty; check its pixels and "
+                    "its no-data value"
                 )
-        manifest = Manifest.read(folder)  # again: others may have added maps since
+        manifest = IndexManifest.read(folder)  # again: another process may have added maps
         if (manifest.model["digest"], manifest.options) != (expected.model["digest"], expected.options):
-            raise SkyPartError(f"{folder}: was begun anew by another process; choose a folder of your own")
-        entry = MapEntry(source.name, _lasting_paths(source), source.fingerprint, stored, source.bounds)
+            raise SkyPartError(f"{folder}: was restarted by another process; choose another folder")
+        entry = MapEntry(source.name, _absolute_paths(source), source.fingerprint, stored, source.bounds)
         manifest = replace(manifest, maps=(*(e for e in manifest.maps if e.name != source.name), entry))
         manifest.write(folder)
     return manifest
@@ -188,7 +214,7 @@ def _store_map(source: MapSource, folder: Path, files: Sequence[Path], expected:
 def _embed_block(
     source: MapSource, block: Sequence[Footprint], embedder: Embedder, file: Path, bar: Progress, task: TaskID
 ) -> None:
-    """Read, embed and write one block of views, without the empty ones."""
+    """Read, embed and write one block of views, skipping empty ones."""
     kept: list[Footprint] = []
     vectors: list[NDArray[np.float32]] = []
     batch: list[NDArray[np.float32]] = []
@@ -199,10 +225,10 @@ def _embed_block(
             batch.clear()
 
     for view in block:
-        picture, valid = read_view(source, view, embedder.size)
-        if not is_empty(picture, valid):
+        image, valid_share = read_view(source, view, embedder.size)
+        if not is_empty(image, valid_share):
             kept.append(view)
-            batch.append(embedder.preprocessing(picture))
+            batch.append(embedder.preprocessing(image))
         if len(batch) == 16:
             flush()
         bar.advance(task)
@@ -213,12 +239,12 @@ def _embed_block(
         np.savez(temporary, vectors=found.astype(np.float16), footprints=rows)
 
 
-def _segments(files: Sequence[Path]) -> Iterator[tuple[NDArray[np.float16], NDArray[np.float64]]]:
-    """The blocks joined to segments; which blocks make a segment depends on their number alone."""
-    together = SEGMENT // BLOCK
-    for start in range(0, len(files), together):
+def _joined_blocks(files: Sequence[Path]) -> Iterator[tuple[NDArray[np.float16], NDArray[np.float64]]]:
+    """Blocks concatenated up to SEGMENT views; the grouping depends only on the number of blocks."""
+    group = SEGMENT // BLOCK
+    for start in range(0, len(files), group):
         vectors, footprints = [], []
-        for file in files[start : start + together]:
+        for file in files[start : start + group]:
             with np.load(file) as content:
                 vectors.append(content["vectors"])
                 footprints.append(content["footprints"])

@@ -1,4 +1,4 @@
-"""A map index: one folder with the embeddings of a map's views, what they show, and the model that made them."""
+"""A map index: a folder with the embeddings and footprints of map views, and the model that made them."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -7,47 +7,48 @@ from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
+from rich.table import Table
 
 from skypart.errors import SkyPartError
 from skypart.geo.footprint import Bounds, Footprint, join_bounds
 from skypart.images.decode import RgbImage
-from skypart.maps.addresses import is_remote, told
-from skypart.maps.manifest import Manifest
+from skypart.maps.files import is_remote, path_exists, redact_address
+from skypart.maps.manifest import IndexManifest, map_name
 from skypart.maps.map_source import MapSource
-from skypart.maps.mercator import render_tile
-from skypart.maps.sources import open_maps, there
-from skypart.maps.store import Circle, EmbeddedStore, Hit
+from skypart.maps.render import render_image, render_tile
+from skypart.maps.sources import open_maps
+from skypart.maps.store import Hit, Within
 from skypart.maps.views import read_view
 
 
 class MapIndex:
-    """A finished index, opened for queries. network: whether maps that lie on the network may be read."""
+    """A finished index, opened for queries. network: whether remote maps may be read."""
 
     def __init__(self, folder: str | Path, *, network: bool = False) -> None:
         self.folder = Path(folder)
         self.network = network
-        self.manifest = Manifest.read(self.folder)
+        self.manifest = IndexManifest.read(self.folder)
         if not self.manifest.maps:
             raise SkyPartError(f"{self.folder}: indexing was not finished; run the same `skypart index` command again")
-        self.store = EmbeddedStore(self.folder / "store")
+        self.store = self.manifest.open_store(self.folder)
         if not self.store.stats().views:
             raise SkyPartError(
-                f"{self.store.folder}: its views are gone; restore the folder from a copy, or delete the whole index "
-                "and index the map again"
+                f"{self.store.location}: the views of this index are gone; restore them from a backup, or delete the "
+                "whole index and index the map again"
             )
 
     @property
     def name(self) -> str:
-        """The folder's name without its ending."""
+        """The folder's name without its suffix `.skyindex`."""
         return self.folder.resolve().name.removesuffix(".skyindex")
 
     @property
     def bounds(self) -> Bounds:
-        """The box around all maps."""
+        """The bounding box of all maps."""
         return join_bounds([entry.bounds for entry in self.manifest.maps])
 
     def check_model(self, digest: str) -> None:
-        """Refuse a model other than the one the views were embedded with."""
+        """Raise if `digest` is not that of the model the views were embedded with."""
         if digest != self.manifest.model["digest"]:
             raise SkyPartError(
                 f"{self.folder}: was made with the model {self.manifest.model['name']} "
@@ -55,61 +56,114 @@ class MapIndex:
                 "pass the model it was made with, or index the map again"
             )
 
-    def search(self, vectors: NDArray[np.float32], k: int, within: Bounds | Circle | None = None) -> list[list[Hit]]:
-        """The `k` views nearest to each of (q, dim) unit vectors, best first."""
+    def search(self, vectors: NDArray[np.float32], k: int, within: Within | None = None) -> list[list[Hit]]:
+        """The `k` views most similar to each of (q, dim) unit vectors, best first."""
         found = self.store.search(vectors, k, within)
-        return [[replace(hit, map_name=hit.map_name.rpartition("@")[0]) for hit in hits] for hits in found]
+        return [[replace(hit, map_name=map_name(hit.map_name)) for hit in hits] for hits in found]
 
     @cached_property
     def sources(self) -> dict[str, MapSource]:
-        """The maps themselves by name, as far as they still lie where they were; see `missing`."""
-        found: dict[str, MapSource] = {}
+        """The maps themselves by name, except those that cannot be read any more; see `missing`."""
+        sources: dict[str, MapSource] = {}
         for entry in self.manifest.maps:
             try:
-                opened = open_maps(_moved(entry.paths, self.folder.resolve()), network=self.network)
-            except SkyPartError:  # gone, damaged, or on the network
+                opened = open_maps(_current_paths(entry.paths, self.folder.resolve()), network=self.network)
+            except SkyPartError:  # gone, damaged, or remote
                 continue
             same = [source for source in opened if source.fingerprint == entry.fingerprint]
-            if same:  # whatever its file is called now
-                found[entry.name] = replace(same[0], name=entry.name)
-        return found
+            if same:  # its file may have another name now
+                sources[entry.name] = replace(same[0], name=entry.name)
+        return sources
 
     @property
     def missing(self) -> list[str]:
-        """Maps that cannot be read any more: positions in them cannot be refined, their pictures not be shown."""
+        """Maps that cannot be read any more: positions in them cannot be refined, and they cannot be shown."""
         return [entry.name for entry in self.manifest.maps if entry.name not in self.sources]
 
-    def why_missing(self) -> list[str]:
-        """One sentence for each of the missing maps."""
-        sentences = []
+    def missing_reasons(self) -> list[str]:
+        """One message for each missing map that says why it is missing."""
+        messages = []
         for entry in self.manifest.maps:
             if entry.name in self.sources:
                 continue
-            address = next((told(path) for path in entry.paths if is_remote(path)), None)
+            address = next((redact_address(path) for path in entry.paths if is_remote(path)), None)
             if address is None:
-                why = "was moved or changed since it was indexed"
+                reason = "was moved or changed since it was indexed"
             elif self.network:
-                why = f"cannot be read from {address}, or changed since it was indexed"
+                reason = f"cannot be read from {address}, or changed since it was indexed"
             else:
-                why = f"lies on the network ({address}), which is used with --network only"
-            sentences.append(f"the map {entry.name} {why}: positions in it are not refined, its picture is not shown")
-        return sentences
+                reason = f"is on the network ({address}), which is used only with --network"
+            messages.append(f"the map {entry.name} {reason}: positions in it are not refined, and it is not shown")
+        return messages
 
     def view(self, footprint: Footprint, size: int) -> RgbImage | None:
-        """The maps' best picture of a footprint, (size, size, 3); None where they are missing."""
+        """A footprint as (size, size, 3) pixels, from the map that covers most of it; None if no map does."""
         best: tuple[float, RgbImage | None] = (0.0, None)
         for source in self.sources.values():
-            picture, valid = read_view(source, footprint, size)
-            if valid > best[0]:
-                best = (valid, picture)
+            rgb, valid_share = read_view(source, footprint, size)
+            if valid_share > best[0]:
+                best = (valid_share, rgb)
         return best[1]
 
     def tile(self, z: int, x: int, y: int) -> NDArray[np.uint8]:
-        """The Web Mercator tile of the maps, (256, 256, 4), transparent where there is none."""
+        """The Web Mercator tile of the maps, (256, 256, 4), transparent where there is no map."""
         return render_tile(list(self.sources.values()), z, x, y)
 
+    def render(self, edge: int = 1200, box: Bounds | None = None) -> RgbImage:
+        """One image of all maps within `box`, by default all of them; see `render_image`."""
+        return render_image(list(self.sources.values()), self.bounds if box is None else box, edge)
 
-def _moved(paths: Sequence[str], folder: Path) -> list[str]:
-    """Where the files of a map lie now: at their place, or beside the index. Addresses stay as they are."""
-    beside = {path: folder.parent / Path(path).name for path in paths if not is_remote(path) and not there(path)}
-    return [str(beside[path]) if path in beside and there(beside[path]) else path for path in paths]
+
+def _current_paths(paths: Sequence[str], folder: Path) -> list[str]:
+    """Where the files of a map are now: in their original place, or beside the index. Addresses stay the same."""
+    beside = {path: folder.parent / Path(path).name for path in paths if not is_remote(path) and not path_exists(path)}
+    return [str(beside[path]) if path in beside and path_exists(beside[path]) else path for path in paths]
+
+
+def maps_table(index: MapIndex) -> Table:
+    """One row per map: views, bounding box, and whether the map itself can still be read."""
+    manifest, stats = index.manifest, index.store.stats()
+    sizes = ", ".join(f"{size:g}" for size in manifest.options.sizes_m)
+    search = "exact" if stats.recall is None else f"approximate, recall@10 {stats.recall:.3f}"
+    table = Table(
+        title=f"{index.folder}: model {manifest.model['name']} ({manifest.model['digest'][:12]})",
+        caption=f"{stats.views:,} views of {sizes} m, {stats.bytes / 1e6:,.1f} MB, search {search}, "
+        f"{_calibration_state(manifest)}",
+    )
+    for name in ("map", "views", "south", "west", "north", "east", "map itself"):
+        table.add_column(name, justify="left" if name in ("map", "map itself") else "right")
+    for entry in manifest.maps:
+        box = (entry.bounds.south, entry.bounds.west, entry.bounds.north, entry.bounds.east)
+        remote = any(map(is_remote, entry.paths)) and not index.network
+        state = "on the network" if remote else "missing" if entry.name in index.missing else "there"
+        table.add_row(entry.name, f"{entry.views:,}", *(f"{degrees:.5f}" for degrees in box), state)
+    return table
+
+
+def _calibration_state(manifest: IndexManifest) -> str:
+    """A few words on the calibration of an index."""
+    if manifest.calibration_fits:
+        return "calibrated"
+    return (
+        "default calibration" if manifest.calibration is None else "calibrated before its maps changed: calibrate again"
+    )
+
+
+def remove_map(folder: str | Path, name: str) -> int:
+    """Remove a map from an index. Returns the number of its views. After a crash, the same call completes it."""
+    folder = Path(folder)
+    manifest = IndexManifest.read(folder)
+    with manifest.open_store(folder, check=False) as store:
+        with store.transaction():  # its lock is held until the store closes: nobody adds a map meanwhile
+            manifest = IndexManifest.read(folder)
+            entry = next((entry for entry in manifest.maps if entry.name == name), None)
+            kept = tuple(other for other in manifest.maps if other != entry)
+            if entry is None:
+                names = ", ".join(e.name for e in kept) or "none"
+                raise SkyPartError(f"{folder}: there is no map {name} in this index; it has {names}")
+            if not kept:
+                raise SkyPartError(f"{folder}: {name} is its only map; delete the folder instead")
+            store.remove(entry.stored_name)
+        replace(manifest, maps=kept).write(folder)  # after its views: those of an unlisted map would still be found
+        store.optimize()
+    return entry.views

@@ -1,4 +1,4 @@
-"""What index.json says of a map index: its model, its cut, its maps and its calibration."""
+"""The file index.json of a map index: its model, its view options, its maps, its calibration and its store."""
 
 import hashlib
 import json
@@ -9,15 +9,17 @@ from typing import Any
 from skypart.atomic import write_text
 from skypart.errors import SkyPartError
 from skypart.geo.footprint import Bounds
-from skypart.maps.cut import ViewOptions
+from skypart.maps.store import DEFAULT_ADDRESS, Store, open_store
+from skypart.maps.views import ViewOptions
 
 FORMAT = 1
-MANIFEST = "index.json"
+INDEX_FILE = "index.json"
+STORE_FOLDER = "store"
 
 
 @dataclass(frozen=True)
 class MapEntry:
-    """One map of an index. paths: where it lay when it was indexed. views: how many are stored."""
+    """One map of an index. paths: where it was when it was indexed. views: number of stored views."""
 
     name: str
     paths: tuple[str, ...]
@@ -25,58 +27,84 @@ class MapEntry:
     views: int
     bounds: Bounds
 
+    @property
+    def stored_name(self) -> str:
+        """The map's name in the store."""
+        return stored_name(self.name, self.fingerprint)
+
 
 @dataclass(frozen=True)
-class Manifest:
-    """What index.json says. model: digest, name and input size of the model. calibration: see skypart.position."""
+class IndexManifest:
+    """The content of index.json.
+
+    model: digest, name and input size of the model. calibration: see skypart.position. store: address of the view
+    store; the file omits the default, a store inside the index's folder.
+    """
 
     model: dict[str, Any]
     options: ViewOptions
     maps: tuple[MapEntry, ...] = ()
     calibration: dict[str, Any] | None = None
     format: int = field(default=FORMAT)
+    store: str = DEFAULT_ADDRESS
 
     @property
     def maps_digest(self) -> str:
-        """A hash of the maps: other maps, or other pixels, another one."""
-        named = sorted(stored_name(entry.name, entry.fingerprint) for entry in self.maps)
+        """A hash of the maps, which changes with their names and pixels."""
+        named = sorted(entry.stored_name for entry in self.maps)
         return hashlib.blake2b("\n".join(named).encode(), digest_size=8).hexdigest()
 
     @property
     def calibration_fits(self) -> bool:
-        """Whether there is a calibration, and of these maps."""
+        """Whether there is a calibration, and it was made with these maps."""
         return self.calibration is not None and self.calibration.get("maps", self.maps_digest) == self.maps_digest
+
+    def open_store(self, folder: Path, *, check: bool = True) -> Store:
+        """Open the view store of the index in `folder`. check: report missing or truncated data at once."""
+        return open_store(self.store, folder / STORE_FOLDER, check=check)
 
     def write(self, folder: Path) -> None:
         """Replace the index.json of `folder`."""
-        write_text(folder / MANIFEST, json.dumps(asdict(self), indent=1) + "\n")
+        content = asdict(self)
+        if self.store == DEFAULT_ADDRESS:
+            del content["store"]
+        write_text(folder / INDEX_FILE, json.dumps(content, indent=1) + "\n")
 
     @staticmethod
-    def read(folder: Path) -> "Manifest":
-        """The index.json of `folder`."""
-        file = folder / MANIFEST
+    def read(folder: Path) -> "IndexManifest":
+        """Read the index.json of `folder`."""
+        file = folder / INDEX_FILE
         try:
             if not file.is_file():
-                raise SkyPartError(f"{folder}: no map index; make one with `skypart index MAP -o {folder}`")
+                raise SkyPartError(f"{folder}: no map index; create one with `skypart index MAP -o {folder}`")
             content = json.loads(file.read_text(encoding="utf-8"))
             if content["format"] != FORMAT:
                 raise SkyPartError(
-                    f"{file}: format {content['format']} is not the {FORMAT} this version reads; index the map again"
+                    f"{file}: has format {content['format']}, this version of SkyPart reads {FORMAT}; index the map "
+                    "again"
                 )
             options = content["options"]
             maps = tuple(
                 MapEntry(m["name"], tuple(m["paths"]), m["fingerprint"], int(m["views"]), Bounds(**m["bounds"]))
                 for m in content["maps"]
             )
-            cut = ViewOptions(tuple(options["sizes_m"]), float(options["overlap"]), int(options["rotations"]))
+            views = ViewOptions(tuple(options["sizes_m"]), float(options["overlap"]), int(options["rotations"]))
             model = {key: content["model"][key] for key in ("digest", "name", "size")}
-            return Manifest(model, cut, maps, content["calibration"])
+            store = content.get("store", DEFAULT_ADDRESS)
+            if not isinstance(store, str):
+                raise TypeError("store is not a string")
+            return IndexManifest(model, views, maps, content["calibration"], store=store)
         except OSError as error:
-            raise SkyPartError(f"{file}: cannot be read ({error.strerror or error}); mend its rights") from error
+            raise SkyPartError(f"{file}: cannot be read ({error.strerror or error}); fix its permissions") from error
         except (ValueError, KeyError, TypeError) as error:
             raise SkyPartError(f"{file}: damaged ({error!r}); index the map again") from error
 
 
 def stored_name(name: str, fingerprint: str) -> str:
-    """What the store calls a map: each version of it differently, so that no kill can leave a mixture behind."""
+    """The name of a map in the store. It differs for each version of the map, so that a crash cannot mix versions."""
     return f"{name}@{fingerprint}"
+
+
+def map_name(stored: str) -> str:
+    """The name of a map, given its name in the store."""
+    return stored.rpartition("@")[0]

@@ -1,4 +1,4 @@
-"""Rasters by GDAL: GeoTIFF, COG, JPEG 2000, JPEG, PNG, WebP, and nothing else."""
+"""Rasters read with GDAL: GeoTIFF, COG, JPEG 2000, JPEG, PNG and WebP, and no other format."""
 
 import math
 import os
@@ -7,30 +7,29 @@ import warnings
 from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import cv2
 import numpy as np
 import rasterio
 from numpy.typing import NDArray
-from rasterio.enums import Resampling
+from rasterio.enums import ColorInterp, MaskFlags, Resampling
 from rasterio.env import get_gdal_config, set_gdal_config
 from rasterio.errors import NotGeoreferencedWarning, RasterioError
 from rasterio.windows import Window
 
 from skypart.errors import SkyPartError
-from skypart.images.bands import stretch
+from skypart.images.bands import palette_table, stretch, stretch_limits
 from skypart.images.decode import RgbImage
-from skypart.maps.addresses import told, told_in
-from skypart.maps.colours import Colours, read_colours
-from skypart.maps.handles import HANDLES
-from skypart.maps.patch import Box, Patch
+from skypart.maps.files import HANDLES, redact_address, redact_message
+from skypart.maps.pixels import PixelBox, PixelPatch
 
 CACHE_BYTES = 256 << 20
-"""Decoded blocks that GDAL keeps; its own default is a share of the machine's memory. GDAL_CACHEMAX overrides it."""
+"""GDAL's cache of decoded blocks; its default is a share of the machine's memory. GDAL_CACHEMAX overrides it."""
 OVERSAMPLING = 4
-"""Palettes cannot be averaged before they are looked up: so many times finer they are read, at most, an axis."""
+"""Palette indices cannot be averaged, so they are read up to this many times finer per axis, then averaged as RGB."""
 BORDER = 15
+"""Black areas narrower than this many pixels are ground, not border."""
 _SIGNATURES = {
     b"II*\0": "GTiff",
     b"MM\0*": "GTiff",
@@ -41,11 +40,15 @@ _SIGNATURES = {
     b"\0\0\0\x0cjP  \r\n\x87\n": "JP2OpenJPEG",
 }
 _TRAILERS = {"PNG": b"IEND", "JPEG": b"\xff\xd9"}
+_RGB = (ColorInterp.red, ColorInterp.green, ColorInterp.blue)
+_PROBES, _PROBE_EDGE = 8, 128
+_HTTP_OPTIONS = {"GDAL_HTTP_TIMEOUT": "60", "GDAL_HTTP_MAX_RETRY": "3", "GDAL_HTTP_RETRY_DELAY": "1"}
+"""Seconds, retries, seconds; by default GDAL waits forever and never retries."""
 _cache_lock = threading.Lock()
 
 
-def driver_of(path: Path) -> str | None:
-    """The one GDAL driver that may open the file, by its first bytes; None if it is no raster that is read here."""
+def detect_driver(path: Path) -> str | None:
+    """The GDAL driver for a file, by its first bytes; None if the format is not supported."""
     with path.open("rb") as file:
         start = file.read(16)
     if start[:4] == b"RIFF" and start[8:12] == b"WEBP":
@@ -54,28 +57,25 @@ def driver_of(path: Path) -> str | None:
 
 
 @contextmanager
-def opened(path: str, driver: str) -> Generator[Any, None, None]:
-    """A rasterio dataset of `path`, borrowed from those that are open; failures to read it in one sentence."""
+def open_raster(path: str, driver: str) -> Generator[Any, None, None]:
+    """A rasterio dataset of `path`, borrowed from the pool. Read errors become SkyPartError."""
     try:
         with HANDLES.borrow(path, lambda: _open(path, driver)) as raster:
             yield raster
     except RasterioError as error:
-        cause = told_in(str(error.__cause__ or error), path).strip().rstrip(".")
+        cause = redact_message(str(error.__cause__ or error), path).strip().rstrip(".")
         raise SkyPartError(
-            f"{told(path)}: cannot be read ({cause}); the file is damaged or cut short, copy it again"
+            f"{redact_address(path)}: cannot be read ({cause}); the file is damaged or truncated, copy it again"
         ) from error
-
-
-_PATIENCE = {"GDAL_HTTP_TIMEOUT": "60", "GDAL_HTTP_MAX_RETRY": "3", "GDAL_HTTP_RETRY_DELAY": "1"}
-"""Seconds, tries, seconds; GDAL's own are to wait for ever and never to try again."""
 
 
 def _open(path: str, driver: str) -> Any:
     _limit_cache()
-    remote = not Path(path).exists()  # where every look for a file beside it is a request
-    if remote:  # read again at every request, long after this one
-        for name, value in _PATIENCE.items():
+    remote = not Path(path).exists()
+    if remote:  # GDAL reads these at every request, long after this call
+        for name, value in _HTTP_OPTIONS.items():
             os.environ.setdefault(name, value)
+    # Remotely, every check for a sidecar file would be a request.
     with warnings.catch_warnings(), rasterio.Env(GDAL_DISABLE_READDIR_ON_OPEN="EMPTY_DIR" if remote else "FALSE"):
         warnings.simplefilter("ignore", NotGeoreferencedWarning)
         return rasterio.open(path, driver=driver, sharing=False)
@@ -87,67 +87,123 @@ def _limit_cache() -> None:
             set_gdal_config("GDAL_CACHEMAX", CACHE_BYTES)
 
 
-def check_whole(path: Path, driver: str) -> None:
-    """Refuse a file that was cut short, as far as that can be seen without decoding all of it."""
-    for ending in (".ovr", ".msk"):
-        beside = path.with_name(path.name + ending)
-        if beside.is_file() and driver_of(beside) != "GTiff":
-            raise SkyPartError(f"{beside}: is not a TIFF; remove it, or make it again with gdaladdo")
+def check_complete(path: Path, driver: str) -> None:
+    """Raise if a file is truncated, as far as that is visible without decoding all of it."""
+    for suffix in (".ovr", ".msk"):
+        beside = path.with_name(path.name + suffix)
+        if beside.is_file() and detect_driver(beside) != "GTiff":
+            raise SkyPartError(f"{beside}: is not a TIFF; remove it, or recreate it with gdaladdo")
     with path.open("rb") as file:
         size = file.seek(0, os.SEEK_END)
         file.seek(max(0, size - (1 << 16)))
         if _TRAILERS.get(driver, b"") not in file.read():
-            raise SkyPartError(f"{path}: the file ends before its picture does; copy it again")
+            raise SkyPartError(f"{path}: the file is truncated; copy it again")
     if driver == "GTiff":
-        with opened(str(path), driver) as raster:
-            for part in (0.0, 0.5, 1.0):
-                corner = Window(int(part * (raster.width - 1)), int(part * (raster.height - 1)), 1, 1)
+        with open_raster(str(path), driver) as raster:
+            for fraction in (0.0, 0.5, 1.0):
+                corner = Window(int(fraction * (raster.width - 1)), int(fraction * (raster.height - 1)), 1, 1)
                 raster.read(1, window=corner)
 
 
-class RasterPixels:
-    """Reads pieces of one raster; its colours are settled when it is opened."""
+class BandMapping(NamedTuple):
+    """How the bands of a raster become 8-bit RGB.
+
+    bands: numbers, from 1, of red, green and blue, or of grey alone. table: (values, 4) palette. limits: values that
+    become 0 and 255, None for 8-bit bands. masked: whether pixels may be invalid.
+    """
+
+    bands: tuple[int, ...]
+    table: NDArray[np.uint8] | None
+    limits: tuple[float, float] | None
+    masked: bool
+
+
+def _map_bands(raster: Any, path: str) -> BandMapping:
+    """Choose the bands of a rasterio dataset. Values wider than 8 bits get one contrast stretch per file."""
+    interpretation = raster.colorinterp
+    kind = np.dtype(raster.dtypes[0])
+    if kind.kind not in "uif":
+        raise SkyPartError(f"{path}: has bands of type {kind}; give a raster with 8-bit, 16-bit or float bands")
+    if ColorInterp.cyan in interpretation:
+        raise SkyPartError(f"{path}: its colours are CMYK; convert it to RGB first")
+    masked = any(MaskFlags.all_valid not in flags for flags in raster.mask_flag_enums)
+    if interpretation[0] == ColorInterp.palette:
+        return BandMapping((1,), palette_table(raster.colormap(1), 1 << (8 * kind.itemsize)), None, masked)
+    if all(colour in interpretation for colour in _RGB):
+        bands = tuple(interpretation.index(colour) + 1 for colour in _RGB)
+    else:
+        visible = [number for number, each in enumerate(interpretation, 1) if each != ColorInterp.alpha]
+        if not visible:
+            raise SkyPartError(f"{path}: has only an alpha band; give the raster it belongs to")
+        bands = tuple(visible[:3]) if len(visible) >= 3 else (visible[0],)
+    limits = None if kind == np.uint8 else _sample_limits(raster, bands)
+    return BandMapping(bands, None, limits, masked)
+
+
+def _sample_limits(raster: Any, bands: tuple[int, ...]) -> tuple[float, float]:
+    """Percentiles of small windows spread over the raster; of all of it if the windows have no valid pixels."""
+    edge = min(_PROBE_EDGE, raster.width, raster.height)
+    found = []
+    for left in np.unique(np.linspace(0, raster.width - edge, _PROBES).astype(int)):
+        for top in np.unique(np.linspace(0, raster.height - edge, _PROBES).astype(int)):
+            window = Window(int(left), int(top), edge, edge)
+            found.append(_valid_values(raster, bands, window, (edge, edge)))
+    if not any(values.size for values in found):
+        shape = (min(512, raster.height), min(512, raster.width))
+        found = [_valid_values(raster, bands, Window(0, 0, raster.width, raster.height), shape)]
+    return stretch_limits(np.concatenate(found))
+
+
+def _valid_values(raster: Any, bands: tuple[int, ...], window: Window, shape: tuple[int, int]) -> NDArray[np.generic]:
+    values = raster.read(list(bands), window=window, out_shape=(len(bands), *shape))
+    mask = raster.dataset_mask(window=window, out_shape=shape) > 0
+    kept: NDArray[np.generic] = values[:, mask].ravel()
+    return kept
+
+
+class RasterReader:
+    """Reads pieces of one raster; how to convert its bands to RGB is decided when it is opened."""
 
     def __init__(self, path: str, driver: str) -> None:
         self._path = path
         self._driver = driver
-        with opened(path, driver) as raster:
-            self._colours: Colours = read_colours(raster, told(path))
+        with open_raster(path, driver) as raster:
+            self._bands: BandMapping = _map_bands(raster, redact_address(path))
             self.has_overviews = bool(raster.overviews(1))
 
-    def read(self, box: Box, step_x: float, step_y: float) -> Patch:
-        """The pixels of `box`, each averaged over step_x x step_y of the map's; steps below 2 are taken as 1."""
+    def read(self, box: PixelBox, step_x: float, step_y: float) -> PixelPatch:
+        """The pixels of `box`, each averaged over step_x x step_y map pixels; steps below 2 count as 1."""
         width, height = box.right - box.left, box.bottom - box.top
         shape = (
             math.ceil(height / step_y) if step_y >= 2 else height,
             math.ceil(width / step_x) if step_x >= 2 else width,
         )
         window = Window(box.left, box.top, width, height)
-        with opened(self._path, self._driver) as raster:
-            if self._colours.table is not None:
-                rgb, valid = self._read_palette(raster, window, shape, self._colours.table)
+        with open_raster(self._path, self._driver) as raster:
+            if self._bands.table is not None:
+                rgb, valid = self._read_palette(raster, window, shape, self._bands.table)
             else:
                 rgb, valid = self._read_bands(raster, window, shape)
-            if self._colours.masked:
+            if self._bands.masked:
                 mask = raster.dataset_mask(window=window, out_shape=shape, resampling=Resampling.average) > 127
                 valid = mask if valid is None else valid & mask
             elif valid is None:
-                valid = _without_border(rgb)
+                valid = _mask_border(rgb)
         everywhere = valid is None or bool(valid.all())
-        return Patch(rgb, None if everywhere else valid, box.left, box.top, width / shape[1], height / shape[0])
+        return PixelPatch(rgb, None if everywhere else valid, box.left, box.top, width / shape[1], height / shape[0])
 
     def _read_bands(
         self, raster: Any, window: Window, shape: tuple[int, int]
     ) -> tuple[RgbImage, NDArray[np.bool_] | None]:
         bands = raster.read(
-            list(self._colours.bands), window=window, out_shape=(len(self._colours.bands), *shape),
+            list(self._bands.bands), window=window, out_shape=(len(self._bands.bands), *shape),
             resampling=Resampling.average,
         )  # fmt: skip
         valid = None
-        if self._colours.limits is not None:
+        if self._bands.limits is not None:
             if bands.dtype.kind == "f":
                 valid = np.isfinite(bands).all(axis=0)
-            bands = stretch(bands, self._colours.limits)
+            bands = stretch(bands, self._bands.limits)
         return cv2.merge([bands[0], bands[-1 if len(bands) == 1 else 1], bands[-1]]), valid
 
     @staticmethod
@@ -165,11 +221,8 @@ class RasterPixels:
         return cv2.merge(channels[:3]), None if table[:, 3].all() else channels[3] > 127
 
 
-def _without_border(rgb: RgbImage) -> NDArray[np.bool_] | None:
-    """Where a map (h, w, 3) that does not tell its border from its ground is not plain black; None: everywhere.
-
-    Black patches narrower than BORDER pixels are ground.
-    """
+def _mask_border(rgb: RgbImage) -> NDArray[np.bool_] | None:
+    """(h, w) False on the black border of a map (h, w, 3) that has no mask; None if there is no border."""
     black = cv2.inRange(rgb, (0, 0, 0), (2, 2, 2))
     if cv2.countNonZero(black) == 0:
         return None

@@ -1,4 +1,4 @@
-"""Open maps of every kind that is read: rasters, tiles, tables of pictures."""
+"""Open maps of every supported kind: rasters, tiles, and tables of images."""
 
 import re
 from collections.abc import Sequence
@@ -7,129 +7,120 @@ from pathlib import Path
 from rasterio.transform import Affine
 
 from skypart.errors import SkyPartError
-from skypart.maps.addresses import is_remote, lasting, told
-from skypart.maps.fingerprint import combined, file_digest
-from skypart.maps.georeference import raster_grid
-from skypart.maps.map_source import MapSource, Part
-from skypart.maps.overview import with_overview
-from skypart.maps.patch import Box
-from skypart.maps.pictures import csv_source
-from skypart.maps.rasters import RasterPixels, check_whole, driver_of, opened
-from skypart.maps.tile_archives import MbTiles, PmTiles
-from skypart.maps.tile_folders import TileFolder, is_tile_folder
-from skypart.maps.tiles import tile_part
+from skypart.maps.files import absolute_path, combine_digests, file_digest, is_remote, redact_address
+from skypart.maps.grid import raster_grid
+from skypart.maps.image_table import open_image_table
+from skypart.maps.map_source import MapImage, MapSource
+from skypart.maps.pixels import PixelBox, with_overview
+from skypart.maps.rasters import RasterReader, check_complete, detect_driver, open_raster
+from skypart.maps.tile_sets import MbTiles, PmTiles, TileFolder, is_tile_folder
+from skypart.maps.tiles import tile_image
 
-__all__ = ["MapSource", "is_remote", "open_maps", "there"]
-
-READ = (
+SUPPORTED = (
     "GeoTIFF, COG and JPEG 2000; JPEG and PNG with a world file; MBTiles and PMTiles; folders of these rasters "
-    "or of z/x/y tiles; CSV tables of pictures"
+    "or of z/x/y tiles; CSV tables of images"
 )
 _RASTER_SUFFIXES = frozenset({".tif", ".tiff", ".jp2"})
 _WORLD_SUFFIXES = {".jpg": {".jgw", ".jpgw"}, ".jpeg": {".jgw", ".jpegw"}, ".png": {".pgw", ".pngw"}}
 
 
 def open_maps(paths: Sequence[str], *, network: bool = False) -> list[MapSource]:
-    """One map for each path, opened and checked; pixels are read later.
+    """Open and check one map for each path; pixels are read later.
 
-    network: whether addresses (https://, s3://, /vsicurl/...) may be opened; as GeoTIFF only.
+    network: whether remote addresses (https://, s3://, /vsicurl/...) may be opened; only as GeoTIFF.
     """
-    found = []
+    maps = []
     for path in paths:
         try:
-            found.append(_open_map(str(path), network))
+            maps.append(_open_map(str(path), network))
         except OSError as error:
-            raise SkyPartError(f"{told(path)}: cannot be read ({error.strerror or error}); check its rights") from error
-    return found
-
-
-def there(path: str | Path) -> bool:
-    """Whether a file or folder is there and may be looked at."""
-    try:
-        return Path(path).exists()
-    except OSError:  # in a folder of somebody else's, or on a mount that went away
-        return False
+            reason = error.strerror or error
+            raise SkyPartError(f"{redact_address(path)}: cannot be read ({reason}); check its permissions") from error
+    return maps
 
 
 def _open_map(text: str, network: bool) -> MapSource:
     if is_remote(text):
         if not network:
             raise SkyPartError(
-                f"{told(text)}: is not a file on this machine; download it first, or allow the network with --network"
+                f"{redact_address(text)}: is not a local file; download it first, or allow network access "
+                "with --network"
             )
-        return _remote_source(text)
+        return _open_remote(text)
     path = Path(text)
     if not path.exists():
         raise SkyPartError(f"{path}: no such file or folder; check the path")
     if path.is_dir():
-        return _folder_source(path)
+        return _open_folder(path)
     if path.stat().st_size == 0:
         raise SkyPartError(f"{path}: the file is empty (0 bytes); copy it again from its source")
     with path.open("rb") as file:
         start = file.read(16)
     if start == b"SQLite format 3\0":
-        return MapSource(path.stem, (text,), file_digest(path), (tile_part(MbTiles(path)),))
+        return MapSource(path.stem, (text,), file_digest(path), (tile_image(MbTiles(path)),))
     if start.startswith(b"PMTiles"):
-        return MapSource(path.stem, (text,), file_digest(path), (tile_part(PmTiles(path)),))
+        return MapSource(path.stem, (text,), file_digest(path), (tile_image(PmTiles(path)),))
     if path.suffix.lower() == ".csv":
-        return csv_source(path)
-    part, digest = _raster_part(path)
-    return MapSource(path.stem, (text,), digest, (part,))
+        return open_image_table(path)
+    image, digest = _open_raster(path)
+    return MapSource(path.stem, (text,), digest, (image,))
 
 
-def _raster_part(path: Path) -> tuple[Part, str]:
-    """A raster, and its fingerprint; which its place on Earth is a part of, as that may come from files beside it."""
-    driver = driver_of(path)
+def _open_raster(path: Path) -> tuple[MapImage, str]:
+    """A raster and its fingerprint, which includes its georeference because that may come from sidecar files."""
+    driver = detect_driver(path)
     if driver is None:
-        raise SkyPartError(f"{path}: is no map that is read here; give {READ}")
-    check_whole(path, driver)
-    full = lasting(path)
-    with opened(full, driver) as raster:
+        raise SkyPartError(f"{path}: is not a supported map; give {SUPPORTED}")
+    check_complete(path, driver)
+    full = absolute_path(path)
+    with open_raster(full, driver) as raster:
         if path.is_symlink() and raster.transform == Affine.identity():
-            full = str(path.resolve())  # what says where it lies may be beside the file itself
-    with opened(full, driver) as raster:
+            full = str(path.resolve())  # the sidecar files may be beside the link's target
+    with open_raster(full, driver) as raster:
         grid = raster_grid(raster, str(path))
         box = grid.bounds
-        # Rounded to about 0.1 m: PROJ's last digits differ between versions and machines.
+        # Rounded to about 0.1 m, because PROJ's last digits differ between versions and machines.
         corners = [round(degrees, 6) for degrees in (box.south, box.west, box.north, box.east)]
         place = f"{grid.affine[:6]} {corners}"
-    pixels = RasterPixels(full, driver)
-    digest = combined([file_digest(path), place])
-    return Part(grid, pixels if pixels.has_overviews else with_overview(pixels, grid.width, grid.height)), digest
+    reader = RasterReader(full, driver)
+    digest = combine_digests([file_digest(path), place])
+    if not reader.has_overviews:
+        return MapImage(grid, with_overview(reader, grid.width, grid.height)), digest
+    return MapImage(grid, reader), digest
 
 
-def _remote_source(address: str) -> MapSource:
-    """A GeoTIFF elsewhere; its fingerprint is that of its place and of a few of its pixels."""
-    with opened(address, "GTiff") as raster:
-        grid = raster_grid(raster, told(address))
-    pixels = RasterPixels(address, "GTiff")
-    corner = pixels.read(Box(0, 0, min(256, grid.width), min(256, grid.height)), 1, 1)
-    digest = combined([address, f"{grid.affine[:6]} {grid.width} {grid.height}", corner.rgb.tobytes().hex()])
+def _open_remote(address: str) -> MapSource:
+    """A remote GeoTIFF; its fingerprint is that of its georeference and of some of its pixels."""
+    with open_raster(address, "GTiff") as raster:
+        grid = raster_grid(raster, redact_address(address))
+    reader = RasterReader(address, "GTiff")
+    corner = reader.read(PixelBox(0, 0, min(256, grid.width), min(256, grid.height)), 1, 1)
+    digest = combine_digests([address, f"{grid.affine[:6]} {grid.width} {grid.height}", corner.rgb.tobytes().hex()])
     name = re.split(r"[/\\]", address.split("?")[0].rstrip("/"))[-1]
-    return MapSource(Path(name).stem, (address,), digest, (Part(grid, pixels),))
+    return MapSource(Path(name).stem, (address,), digest, (MapImage(grid, reader),))
 
 
-def _folder_source(folder: Path) -> MapSource:
-    """A folder of tiles, or of rasters that together are one map."""
+def _open_folder(folder: Path) -> MapSource:
+    """A folder of tiles, or of rasters that together form one map."""
     name = folder.resolve().name
     if is_tile_folder(folder):
         tiles = TileFolder(folder)
-        part = tile_part(tiles)
-        return MapSource(name, (str(folder),), tiles.fingerprint(), (part,))
+        image = tile_image(tiles)  # lists the tiles, which the fingerprint needs
+        return MapSource(name, (str(folder),), tiles.fingerprint(), (image,))
     every = sorted(folder.iterdir())
     beside = {(file.stem, file.suffix.lower()) for file in every if file.is_file()}
     files = [file for file in every if _is_raster(file, beside)]
     if not files:
-        raise SkyPartError(f"{folder}: no map found in this folder; give {READ}")
-    found = [_raster_part(file) for file in files]
-    digest = combined([each[1] for each in found])
+        raise SkyPartError(f"{folder}: no map found in this folder; give {SUPPORTED}")
+    found = [_open_raster(file) for file in files]
+    digest = combine_digests([each[1] for each in found])
     return MapSource(name, (str(folder),), digest, tuple(each[0] for each in found))
 
 
 def _is_raster(file: Path, beside: set[tuple[str, str]]) -> bool:
-    """Whether a file of a folder is a map; hidden ones (macOS leaves `._town.tif` beside `town.tif`) never are.
+    """Whether a file in a folder is a map. Hidden files (macOS leaves `._town.tif` beside `town.tif`) never are.
 
-    beside: stem and suffix, in lower case, of all files of the folder.
+    beside: stem, and suffix in lower case, of all files in the folder.
     """
     if file.name.startswith("."):
         return False

@@ -1,9 +1,8 @@
-"""Pyramids of Web Mercator tiles as one picture: its pixels are those of the deepest complete zoom."""
+"""A pyramid of Web Mercator tiles as one map image, with the pixels of the deepest complete zoom level."""
 
 import io
 import math
 from functools import lru_cache
-from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,56 +10,45 @@ from rasterio.transform import Affine
 
 from skypart.errors import SkyPartError
 from skypart.images.decode import open_image
-from skypart.maps.grid import Grid, crs_plane
-from skypart.maps.map_source import Part
-from skypart.maps.mercator import HALF_WORLD
-from skypart.maps.overview import with_overview
-from skypart.maps.patch import Box, Patch, shrunk
+from skypart.maps.grid import MapGrid, crs_plane
+from skypart.maps.map_source import MapImage
+from skypart.maps.pixels import PixelBox, PixelPatch, shrink, with_overview
+from skypart.maps.tile_sets import TileSet
 
+HALF_WORLD_M = math.pi * 6_378_137.0
+"""Metres of Web Mercator from the centre of the world to its edge."""
 COMPLETE = 0.98
-"""A zoom is complete if so many of the tiles of the zoom above it have a part of theirs in it."""
+"""A zoom level is complete if this share of the tiles of the level above have a child in it."""
 CACHE_BYTES = 64 << 20
 MAX_TILE_PIXELS = 4096 * 4096
 
 
-class TileStore(Protocol):
-    """Where tiles come from; y counts from the north. Safe to call from several threads."""
-
-    path: str
-
-    def tiles(self) -> dict[int, NDArray[np.int64]]:
-        """(n, 2) x and y of the tiles of each zoom that has any."""
-
-    def get(self, z: int, x: int, y: int) -> bytes | None:
-        """The picture file of a tile, None if there is none."""
-
-
-def tile_part(store: TileStore) -> Part:
-    """The tiles of a store as one picture of a map."""
-    tiles = store.tiles()
+def tile_image(tile_set: TileSet) -> MapImage:
+    """A tile set as one image of a map."""
+    tiles = tile_set.tiles()
     levels = complete_levels(tiles)
     if not levels:
-        raise SkyPartError(f"{store.path}: holds no tiles; check how it was made")
+        raise SkyPartError(f"{tile_set.path}: contains no tiles; check how it was created")
     zoom = max(levels)
     first_x, first_y, count_x, count_y = _extent(levels[zoom], zoom)
-    pixels = TilePixels(store, sorted(levels), levels[zoom][0], (first_x, first_y))
-    resolution = 2 * HALF_WORLD / (pixels.edge << zoom)
-    west = -HALF_WORLD + first_x * pixels.edge * resolution
-    north = HALF_WORLD - first_y * pixels.edge * resolution
+    pixels = TileReader(tile_set, sorted(levels), levels[zoom][0], (first_x, first_y))
+    resolution = 2 * HALF_WORLD_M / (pixels.edge << zoom)
+    west = -HALF_WORLD_M + first_x * pixels.edge * resolution
+    north = HALF_WORLD_M - first_y * pixels.edge * resolution
     affine = Affine(resolution, 0.0, west, 0.0, -resolution, north)
-    grid = Grid(crs_plane("EPSG:3857"), affine, count_x * pixels.edge, count_y * pixels.edge)
+    grid = MapGrid(crs_plane("EPSG:3857"), affine, count_x * pixels.edge, count_y * pixels.edge)
     has_overviews = zoom - min(levels) >= 3
     reader = pixels if has_overviews else with_overview(pixels, grid.width, grid.height)
     deeper = sorted(each for each, places in tiles.items() if each > zoom and len(places))
     note = (
-        f"{store.path}: the map is that of zoom {zoom}; deeper ones ({', '.join(map(str, deeper))}) cover only a part "
-        "of it and are not used, give tiles of these zooms alone to use them"
+        f"{tile_set.path}: the map has zoom level {zoom}; deeper levels ({', '.join(map(str, deeper))}) cover only a "
+        "part of it and are not used, give only the tiles of these levels to use them"
     )
-    return Part(grid, reader, note if deeper else "")
+    return MapImage(grid, reader, note if deeper else "")
 
 
 def complete_levels(tiles: dict[int, NDArray[np.int64]]) -> dict[int, NDArray[np.int64]]:
-    """The zooms, from the shallowest down, that show all that the zoom above them shows."""
+    """The zoom levels, from the shallowest down, that cover everything the level above covers."""
     found: dict[int, NDArray[np.int64]] = {}
     for zoom in sorted(zoom for zoom, places in tiles.items() if len(places)):
         if found:
@@ -74,7 +62,7 @@ def complete_levels(tiles: dict[int, NDArray[np.int64]]) -> dict[int, NDArray[np
 
 
 def _extent(places: NDArray[np.int64], zoom: int) -> tuple[int, int, int, int]:
-    """First x and y, and how many of each, around tiles; x runs on past the antimeridian if that is shorter."""
+    """First x and y, and number of columns and rows; x continues past the antimeridian if that is shorter."""
     world = 1 << zoom
     columns = np.unique(places[:, 0])
     gaps = np.diff(np.append(columns, columns[0] + world))
@@ -85,60 +73,60 @@ def _extent(places: NDArray[np.int64], zoom: int) -> tuple[int, int, int, int]:
     return first, top, count, bottom - top + 1
 
 
-class TilePixels:
-    """Reads windows of the deepest zoom; coarser ones from shallower zooms where they exist."""
+class TileReader:
+    """Reads windows of the deepest zoom level; coarse ones come from shallower levels where they exist."""
 
-    def __init__(self, store: TileStore, zooms: list[int], sample: NDArray[np.int64], origin: tuple[int, int]) -> None:
-        self._store = store
+    def __init__(self, tile_set: TileSet, zooms: list[int], sample: NDArray[np.int64], origin: tuple[int, int]) -> None:
+        self._tile_set = tile_set
         self._zooms = zooms
         self._origin = origin
         first = self._decode(zooms[-1], int(sample[0]), int(sample[1]))
         if first is None or first.shape[0] != first.shape[1] or first.shape[0] & (first.shape[0] - 1):
-            raise SkyPartError(f"{store.path}: its tiles are not squares of 256 or 512 pixels; make them again")
+            raise SkyPartError(f"{tile_set.path}: its tiles are not squares of 256 or 512 pixels; recreate them")
         self.edge: int = first.shape[0]
         self._tile = lru_cache(maxsize=max(16, CACHE_BYTES // first.nbytes))(self._load)
 
-    def read(self, box: Box, step_x: float, step_y: float) -> Patch:
-        """The tiles around `box`, reduced by the largest power of two that is not above the steps."""
+    def read(self, box: PixelBox, step_x: float, step_y: float) -> PixelPatch:
+        """The tiles that cover `box`, reduced by the largest power of two that is not above the steps."""
         deepest = self._zooms[-1]
         power = int(math.log2(min(step_x, step_y)))
         zoom = min(each for each in self._zooms if each >= deepest - power)
-        shrink = min(power - (deepest - zoom), self.edge.bit_length() - 1)
+        halvings = min(power - (deepest - zoom), self.edge.bit_length() - 1)
         span = self.edge << (deepest - zoom)  # map pixels along the edge of a tile of this zoom
         start_x, start_y = (first * self.edge for first in self._origin)
         left, right = (start_x + box.left) // span, -(-(start_x + box.right) // span)
         top, bottom = (start_y + box.top) // span, -(-(start_y + box.bottom) // span)
-        small = self.edge >> shrink
+        small = self.edge >> halvings
         canvas = np.zeros(((bottom - top) * small, (right - left) * small, 4), np.uint8)
         for y in range(top, bottom):
             for x in range(left, right):
-                tile = self._tile(zoom, x % (1 << zoom), y, shrink)
+                tile = self._tile(zoom, x % (1 << zoom), y, halvings)
                 if tile is not None:
                     canvas[(y - top) * small :, (x - left) * small :][:small, :small] = tile
         valid = canvas[..., 3] > 127
         step = span / small
         rgb = np.ascontiguousarray(canvas[..., :3])
-        return Patch(rgb, None if valid.all() else valid, left * span - start_x, top * span - start_y, step, step)
+        return PixelPatch(rgb, None if valid.all() else valid, left * span - start_x, top * span - start_y, step, step)
 
-    def _load(self, zoom: int, x: int, y: int, shrink: int) -> NDArray[np.uint8] | None:
-        """A tile as RGBA, its edge halved `shrink` times; None if there is none."""
+    def _load(self, zoom: int, x: int, y: int, halvings: int) -> NDArray[np.uint8] | None:
+        """A tile as RGBA, its edge halved `halvings` times; None if there is none."""
         tile = self._decode(zoom, x, y)
         if tile is None:
             return None
         if tile.shape[0] != self.edge or tile.shape[1] != self.edge:
             raise SkyPartError(
-                f"{self._store.path}: tile {zoom}/{x}/{y} is {tile.shape[1]} x {tile.shape[0]} pixels, others "
-                f"{self.edge} x {self.edge}; make the tiles again in one size"
+                f"{self._tile_set.path}: tile {zoom}/{x}/{y} is {tile.shape[1]} x {tile.shape[0]} pixels, others "
+                f"{self.edge} x {self.edge}; recreate the tiles in one size"
             )
-        return shrunk(tile, self.edge >> shrink, self.edge >> shrink) if shrink else tile
+        return shrink(tile, self.edge >> halvings, self.edge >> halvings) if halvings else tile
 
     def _decode(self, zoom: int, x: int, y: int) -> NDArray[np.uint8] | None:
         try:
-            data = self._store.get(zoom, x, y)
+            data = self._tile_set.get(zoom, x, y)
         except OSError as error:
             raise SkyPartError(
-                f"{self._store.path}: tile {zoom}/{x}/{y} cannot be read ({error.strerror or error}); check the disk "
-                "and its rights"
+                f"{self._tile_set.path}: tile {zoom}/{x}/{y} cannot be read ({error.strerror or error}); check the "
+                "disk and its permissions"
             ) from error
         if data is None:
             return None
@@ -147,5 +135,6 @@ class TilePixels:
                 return np.asarray(image.convert("RGBA"))
         except (SkyPartError, OSError, ValueError, SyntaxError) as error:
             raise SkyPartError(
-                f"{self._store.path}: tile {zoom}/{x}/{y} is no picture or is cut short; copy or make the tiles again"
+                f"{self._tile_set.path}: tile {zoom}/{x}/{y} is not an image or is truncated; copy or recreate "
+                "the tiles"
             ) from error

@@ -1,21 +1,33 @@
-"""Draw ground given in degrees from a map's pixels, reading no more of them than the picture needs."""
+"""Warp a map: compute an image of ground given in degrees, reading no more map pixels than it needs.
 
-from typing import NamedTuple
+Positions on the map are computed exactly at the nodes of a coarse mesh and interpolated linearly in between.
+"""
+
+import math
+from collections.abc import Callable
+from functools import lru_cache
+from typing import Any, NamedTuple, TypeAlias
 
 import cv2
 import numpy as np
 from numpy.typing import NDArray
 
+from skypart.geo.geodesy import Degrees, FloatArray
 from skypart.images.decode import RgbImage
-from skypart.maps.grid import Grid
-from skypart.maps.mesh import OUTSIDE, Locate, Mesh, between, make_mesh
-from skypart.maps.patch import Box, Patch, PixelReader
+from skypart.maps.grid import MapGrid, Pixels
+from skypart.maps.pixels import PixelBox, PixelPatch, PixelReader
 
+Locate: TypeAlias = Callable[[NDArray[np.int64], NDArray[np.int64]], Degrees]
+"""Maps rows (n,) and columns (m,) of the output image to the (n, m) degrees of the pixel centres."""
+TOLERANCE = 0.1
+"""Maximum error, in pixels, of a position interpolated between the nodes of the mesh."""
+OUTSIDE = -1e9
+"""Marks a position outside the range of the map's projection."""
 MAX_SIDE = 8192
-"""Pixels along an edge of a patch; larger ones are read coarser."""
+"""Maximum pixels along an edge of a patch; larger ones are read at a coarser resolution."""
 
 
-class Sample(NamedTuple):
+class WarpedImage(NamedTuple):
     """rgb (h, w, 3), black where there is no map; valid (h, w) is False there."""
 
     rgb: RgbImage
@@ -31,28 +43,40 @@ class Edges(NamedTuple):
     bottom: float
 
 
-def warp(grid: Grid, reader: PixelReader, locate: Locate, shape: tuple[int, int]) -> Sample:
-    """Draw (h, w) pixels: averaged where they are coarser than the map's, else interpolated."""
-    mesh = make_mesh(grid, locate, shape)
-    box = _box(grid, mesh)
+class Mesh(NamedTuple):
+    """Map positions at some rows (n,) and columns (m,) of the output image: pixels (n, m).
+
+    steps: map pixels, across and down, per output pixel; 1 for an output of a single pixel.
+    """
+
+    rows: NDArray[np.int64]
+    columns: NDArray[np.int64]
+    pixels: Pixels
+    steps: tuple[float, float]
+
+
+def warp(grid: MapGrid, reader: PixelReader, locate: Locate, shape: tuple[int, int]) -> WarpedImage:
+    """Compute (h, w) pixels: averaged where they are coarser than the map's, interpolated elsewhere."""
+    mesh = _make_mesh(grid, locate, shape)
+    box = _covered_box(grid, mesh)
     if box is None:
-        return Sample(np.zeros((*shape, 3), np.uint8), np.zeros(shape, np.bool_))
-    fine = 2 if max(mesh.steps) > 1.05 else 1  # coarser pixels are drawn as 2 x 2 finer ones, then averaged
+        return WarpedImage(np.zeros((*shape, 3), np.uint8), np.zeros(shape, np.bool_))
+    fine = 2 if max(mesh.steps) > 1.05 else 1  # coarser pixels are sampled 2 x 2 times, then averaged
     step_x = max(1.0, mesh.steps[0] / fine, (box.right - box.left) / MAX_SIDE)
     step_y = max(1.0, mesh.steps[1] / fine, (box.bottom - box.top) / MAX_SIDE)
     patch = reader.read(box, step_x, step_y)
     rows, columns = ((np.arange(length * fine) + 0.5) / fine - 0.5 for length in shape)
-    x = between(mesh, (mesh.pixels.column - patch.left) / patch.step_x - 0.5, rows, columns)
-    y = between(mesh, (mesh.pixels.row - patch.top) / patch.step_y - 0.5, rows, columns)
-    edges = _edges(grid, patch)
+    x = _interpolate(mesh, (mesh.pixels.column - patch.left) / patch.step_x - 0.5, rows, columns)
+    y = _interpolate(mesh, (mesh.pixels.row - patch.top) / patch.step_y - 0.5, rows, columns)
+    edges = _map_edges(grid, patch)
     inside = None
     if x.min() < edges.left or x.max() > edges.right or y.min() < edges.top or y.max() > edges.bottom:
         inside = (x >= edges.left) & (x <= edges.right) & (y >= edges.top) & (y <= edges.bottom)
-    return _draw(patch, x, y, inside, fine)
+    return _sample_patch(patch, x, y, inside, fine)
 
 
-def _box(grid: Grid, mesh: Mesh) -> Box | None:
-    """The map's pixels that the mesh touches, with a margin for interpolation; None if there are none."""
+def _covered_box(grid: MapGrid, mesh: Mesh) -> PixelBox | None:
+    """The map pixels that the mesh covers, with a margin for interpolation; None if there are none."""
     edges = []
     for values, step, length in zip(mesh.pixels, mesh.steps, (grid.width, grid.height), strict=True):
         inner = values[values > OUTSIDE]
@@ -61,24 +85,24 @@ def _box(grid: Grid, mesh: Mesh) -> Box | None:
         margin = 2 * max(step, 1.0)
         low = int(np.clip(np.floor(inner.min() - margin), 0, length - 1))
         edges.append((low, int(np.clip(np.ceil(inner.max() + margin), low + 1, length))))
-    return Box(edges[0][0], edges[1][0], edges[0][1], edges[1][1])
+    return PixelBox(edges[0][0], edges[1][0], edges[0][1], edges[1][1])
 
 
-def _edges(grid: Grid, patch: Patch) -> Edges:
-    """The map's edges in pixels of a patch, counted from the middle of its first."""
+def _map_edges(grid: MapGrid, patch: PixelPatch) -> Edges:
+    """The edges of the map in patch pixels; the centre of the first pixel is 0."""
     left, right = (-patch.left / patch.step_x - 0.5, (grid.width - patch.left) / patch.step_x - 0.5)
     top, bottom = (-patch.top / patch.step_y - 0.5, (grid.height - patch.top) / patch.step_y - 0.5)
     return Edges(left, top, right, bottom)
 
 
-def _draw(
-    patch: Patch,
+def _sample_patch(
+    patch: PixelPatch,
     x: NDArray[np.float32],
     y: NDArray[np.float32],
     inside: NDArray[np.bool_] | None,
     fine: int,
-) -> Sample:
-    """Colours at places (h * fine, w * fine) of a patch; invalid pixels have no weight in them."""
+) -> WarpedImage:
+    """Sample a patch at (h * fine, w * fine) positions and average; invalid pixels have no weight."""
     rgb, share = patch.rgb, None
     if patch.valid is not None:
         known = patch.valid.astype(np.uint8) * np.uint8(255)
@@ -92,10 +116,82 @@ def _draw(
     size = (x.shape[1] // fine, x.shape[0] // fine)
     rgb = cv2.resize(rgb, size, interpolation=cv2.INTER_AREA) if fine > 1 else rgb
     if share is None:
-        return Sample(rgb, np.ones(size[::-1], np.bool_))
+        return WarpedImage(rgb, np.ones(size[::-1], np.bool_))
     share = cv2.resize(share, size, interpolation=cv2.INTER_AREA) if fine > 1 else share
     valid: NDArray[np.bool_] = share >= 128
     mixed = valid & (share < 255)
     if mixed.any():
         rgb[mixed] = np.minimum(np.rint(rgb[mixed] * (255.0 / share[mixed][:, None])), 255).astype(np.uint8)
-    return Sample(cv2.bitwise_and(rgb, rgb, mask=valid.astype(np.uint8)), valid)
+    return WarpedImage(cv2.bitwise_and(rgb, rgb, mask=valid.astype(np.uint8)), valid)
+
+
+def _make_mesh(grid: MapGrid, locate: Locate, shape: tuple[int, int]) -> Mesh:
+    """A mesh dense enough that interpolation errs by at most TOLERANCE map or output pixels, whichever is coarser."""
+    nodes = 9
+    while True:
+        rows, columns = _nodes(shape[0], nodes), _nodes(shape[1], nodes)
+        latitude, longitude = locate(rows, columns)
+        pixels = grid.to_pixels(latitude=latitude, longitude=longitude)
+        known = np.isfinite(pixels.column) & np.isfinite(pixels.row)
+        if not known.all():
+            pixels = Pixels(*(np.where(known, values, OUTSIDE) for values in pixels))
+        mesh = Mesh(rows, columns, pixels, _steps(rows, columns, pixels))
+        if max(shape) <= nodes or (known.all() and _error(mesh) <= 2 * TOLERANCE * max(1.0, min(mesh.steps))):
+            return mesh
+        nodes = 2 * nodes - 1
+
+
+def _steps(rows: NDArray[np.int64], columns: NDArray[np.int64], pixels: Pixels) -> tuple[float, float]:
+    steps = []
+    for values in pixels:
+        slopes = []
+        if len(rows) > 1:
+            slopes.append(float(np.median(np.abs(np.diff(values, axis=0) / np.diff(rows)[:, None]))))
+        if len(columns) > 1:
+            slopes.append(float(np.median(np.abs(np.diff(values, axis=1) / np.diff(columns)))))
+        steps.append(math.hypot(*slopes) or 1.0)
+    return steps[0], steps[1]
+
+
+def _error(mesh: Mesh) -> float:
+    """Largest error, in map pixels, with only every second node; with all nodes it is a quarter of that."""
+    rows, columns = _every_second(len(mesh.rows)), _every_second(len(mesh.columns))
+    coarse = Mesh(mesh.rows[rows], mesh.columns[columns], mesh.pixels, mesh.steps)
+    chosen = np.ix_(rows, columns)
+    small = [values - values[0, 0] for values in mesh.pixels]  # float32 holds these, not columns of a wide map
+    return max(
+        float(np.abs(_interpolate(coarse, each[chosen], mesh.rows, mesh.columns) - each).max()) for each in small
+    )
+
+
+def _every_second(count: int) -> NDArray[np.int64]:
+    """Every second index of `count` nodes, and always the last one."""
+    return np.unique(np.append(np.arange(0, count, 2), count - 1))
+
+
+@lru_cache(maxsize=64)
+def _nodes(length: int, count: int) -> NDArray[np.int64]:
+    """At most `count` indices spread over 0..length - 1, both ends included."""
+    return np.unique(np.round(np.linspace(0, length - 1, min(count, length))).astype(np.int64))
+
+
+def _interpolate(mesh: Mesh, values: FloatArray, rows: NDArray[Any], columns: NDArray[Any]) -> NDArray[np.float32]:
+    """Values at the nodes of a mesh, interpolated (and extrapolated beyond the last nodes) to rows x columns."""
+    low, fraction = _node_fractions(mesh.rows, rows)
+    lines = values if fraction is None else values[low] * (1 - fraction)[:, None] + values[low + 1] * fraction[:, None]
+    lines = lines.astype(np.float32)
+    low, fraction = _node_fractions(mesh.columns, columns)
+    if fraction is None:
+        return np.broadcast_to(lines, (len(rows), len(columns)))
+    slope = np.diff(lines, axis=1)[:, low]
+    slope *= fraction.astype(np.float32)
+    slope += lines[:, low]
+    return np.broadcast_to(slope, (len(rows), len(columns)))
+
+
+def _node_fractions(nodes: NDArray[np.int64], at: NDArray[Any]) -> tuple[NDArray[np.intp], FloatArray | None]:
+    """Index of the node before each position, and the fraction of the way to the next; None if there is one node."""
+    if len(nodes) == 1:
+        return np.zeros(len(at), np.intp), None
+    low = np.clip(np.searchsorted(nodes, at, side="right") - 1, 0, len(nodes) - 2)
+    return low, (at - nodes[low]) / (nodes[low + 1] - nodes[low])

@@ -17,7 +17,7 @@ from skypart.drawing.files import check_figure_path, save_figure
 from skypart.errors import SkyPartError
 from skypart.geo.geodesy import LocalFrame
 from skypart.images.decode import list_photos
-from skypart.maps.manifest import Manifest
+from skypart.maps.manifest import IndexManifest
 from skypart.position.confidence import MOST_WRONG, RIGHT_M, Calibration, fit
 from skypart.position.fix import Fix
 from skypart.position.labelled import LabelledPhoto, read_labelled
@@ -174,7 +174,7 @@ def _mean(values: NDArray[Any]) -> float:
 def store_calibration(locator: Locator, calibration: Calibration) -> None:
     """Write a calibration into the index."""
     index = locator.index
-    manifest = Manifest.read(index.folder)
+    manifest = IndexManifest.read(index.folder)
     index.manifest = replace(manifest, calibration=_with_maps(locator, calibration))
     index.manifest.write(index.folder)
 

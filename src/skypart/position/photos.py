@@ -34,7 +34,7 @@ def open_locator(
     made_with = opened.manifest.model
     locator = Locator(opened, load(model or made_with["name"], device, made_with["size"]), options)
     outdated = [f"the calibration of {index} {locator.outdated} and is not used: calibrate again"]
-    for told in [*opened.why_missing(), *(outdated if locator.outdated else [])]:
+    for told in [*opened.missing_reasons(), *(outdated if locator.outdated else [])]:
         console.print(told, style="yellow", markup=False, highlight=False, soft_wrap=True)
     return locator
 

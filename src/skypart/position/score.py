@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from skypart.errors import SkyPartError
-from skypart.geo.geodesy import FloatArray, distance_m, wrapped
+from skypart.geo.geodesy import FloatArray, distance_m, wrap_longitude
 from skypart.position.frames import Frames
 from skypart.position.track_point import TrackPoint
 from skypart.position.truth import Truth
@@ -50,7 +50,7 @@ def score_track(points: Sequence[TrackPoint], truth: Truth, longest_gap_s: float
         if point.latitude is not None and point.longitude is not None:
             metres = distance_m(
                 latitude=latitude[i],
-                longitude=float(wrapped(longitude[i])),
+                longitude=float(wrap_longitude(longitude[i])),
                 to_latitude=point.latitude,
                 to_longitude=point.longitude,
             )

@@ -14,7 +14,7 @@ from skypart.embedding.parts_figure import draw_graph, part_overlay
 from skypart.errors import SkyPartError
 from skypart.geo.footprint import Footprint
 from skypart.images.decode import RgbImage, is_image, read_rgb
-from skypart.maps.addresses import told
+from skypart.maps.files import redact_address
 from skypart.maps.map_source import UnreadableMapError
 from skypart.position.fix import Fix, Hints, Prior
 from skypart.position.labelled import NAMES, read_labelled
@@ -42,7 +42,9 @@ class IndexService:
             views=sum(entry.views for entry in index.manifest.maps),
             model=index.manifest.model["digest"],
             bounds=IndexBounds(south=box.south, west=box.west, north=box.north, east=box.east),
-            attribution=", ".join(Path(told(path)).name for entry in index.manifest.maps for path in entry.paths[:1]),
+            attribution=", ".join(
+                Path(redact_address(path)).name for entry in index.manifest.maps for path in entry.paths[:1]
+            ),
             calibrated=self.locator.calibrated,
             fingerprints=[e.fingerprint for e in index.manifest.maps if e.name in index.sources],
         )
@@ -71,7 +73,7 @@ class IndexService:
         if picture is not None:
             return picture
         missing = self.locator.index.missing
-        if missing:  # why_missing() would tell where they lie, perhaps with a key
+        if missing:  # missing_reasons() would tell where they lie, perhaps with a key
             raise SkyPartError(
                 f"the map {missing[0]} cannot be read by the server; see what it said when it was started"
             )

@@ -1,4 +1,4 @@
-"""Tests of the store do not wait for the disk; that it is told to flush, and when, has a test of its own."""
+"""Tests of the store do not wait for the disk; flushing has its own test."""
 
 import os
 
@@ -6,6 +6,6 @@ import pytest
 
 
 @pytest.fixture(autouse=True)
-def no_flushing(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A killed process loses nothing that was written, flushed or not: only a power cut would."""
+def no_fsync(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A killed process loses nothing it has written, flushed or not; only a power cut would."""
     monkeypatch.setattr(os, "fsync", lambda handle: None)

@@ -1,10 +1,9 @@
-"""A writer killed at any moment leaves the state before or after; writers wait for each other, readers for none."""
+"""A killed writer leaves the state before or after a change. Only one process writes; readers never wait."""
 
 import os
 import shutil
 import signal
 import threading
-import time
 import traceback
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -15,11 +14,13 @@ import numpy as np
 import pytest
 
 from skypart.errors import SkyPartError
-from skypart.maps.store import EmbeddedStore, embedded, segment
+from skypart.maps.store import embedded, segment
 from skypart.maps.store import manifest as store_manifest
-from tests.maps.store.builders import batch, plain_search, rows_of, unit
+from skypart.maps.store.embedded import EmbeddedStore
+from skypart.maps.store.writer import LOCK
+from tests.maps.store.builders import brute_force, make_batch, rows_of, unit_vectors
 
-QUERIES = unit(3, 99)
+QUERIES = unit_vectors(3, 99)
 
 
 def in_child(work: Callable[[], object]) -> int:
@@ -57,27 +58,27 @@ def kill_at(number: int) -> None:
 def change(folder: Path) -> None:
     """Replace one map and add to another, which merges segments."""
     store = EmbeddedStore(folder)
-    store.add(batch(60, 3, "port"))
+    store.add(make_batch(60, 3, "port"))
     with store.transaction():
         store.remove("town")
-        store.add(batch(25, 4, "town"))
+        store.add(make_batch(25, 4, "town"))
 
 
-def test_a_kill_at_every_step_leaves_the_state_before_or_after(tmp_path: Path) -> None:
+def test_kill_at_every_step_leaves_the_state_before_or_after(tmp_path: Path) -> None:
     def start(folder: Path) -> None:
         with EmbeddedStore(folder) as store:
-            store.add(batch(40, 0, "town"))
-            store.add(batch(30, 1, "port"))
+            store.add(make_batch(40, 0, "town"))
+            store.add(make_batch(30, 1, "port"))
 
     start(tmp_path / "start")
     start(tmp_path / "whole")
     states = [EmbeddedStore(tmp_path / "whole").search(QUERIES, 200)]
     with EmbeddedStore(tmp_path / "whole") as store:
-        store.add(batch(60, 3, "port"))
+        store.add(make_batch(60, 3, "port"))
         states.append(store.search(QUERIES, 200))
     with EmbeddedStore(tmp_path / "whole") as store, store.transaction():
         store.remove("town")
-        store.add(batch(25, 4, "town"))
+        store.add(make_batch(25, 4, "town"))
     states.append(EmbeddedStore(tmp_path / "whole").search(QUERIES, 200))
     reached = set()
     for number in range(1, 100):
@@ -96,8 +97,8 @@ def test_a_kill_at_every_step_leaves_the_state_before_or_after(tmp_path: Path) -
         if status == 0:
             break
         assert os.WTERMSIG(status) == signal.SIGKILL
-        with EmbeddedStore(folder) as store:  # the next writer clears what was left and goes on
-            store.add(batch(1, 5, "isle"))
+        with EmbeddedStore(folder) as store:  # the next writer deletes leftovers and continues
+            store.add(make_batch(1, 5, "isle"))
             names = {path.name for path in folder.iterdir()}
             assert len(names) == 2 * store.stats().segments + 2, names
     assert status == 0, "the change was never done without a kill"
@@ -105,44 +106,41 @@ def test_a_kill_at_every_step_leaves_the_state_before_or_after(tmp_path: Path) -
     assert reached == {0, 1, 2}
 
 
-@pytest.mark.slow
-def test_a_kill_at_any_time_leaves_whole_batches(tmp_path: Path) -> None:
-    batches = [batch(50, seed) for seed in range(100)]
-
-    def work() -> None:
-        store = EmbeddedStore(tmp_path)
-        for views in batches[store.stats().views // 50 :]:
-            store.add(views)
-
+def test_repeatedly_killed_writer_leaves_whole_batches_and_finishes(tmp_path: Path) -> None:
+    batches = [make_batch(50, seed) for seed in range(60)]
     rng = np.random.default_rng(0)
     kills = 0
     while True:
-        child = in_child(work)
-        time.sleep(float(rng.uniform(0, 0.02 * (kills + 1))))
-        os.kill(child, signal.SIGKILL)
-        _, status = os.waitpid(child, 0)
+        step = int(rng.integers(1, 80))
+
+        def work(step: int = step) -> None:
+            kill_at(step)
+            store = EmbeddedStore(tmp_path / "killed")
+            for views in batches[store.stats().views // 50 :]:
+                store.add(views)
+
+        _, status = os.waitpid(in_child(work), 0)
         kills += os.WIFSIGNALED(status)
-        store = EmbeddedStore(tmp_path)
+        store = EmbeddedStore(tmp_path / "killed")
         store.verify()
         views = store.stats().views
         assert views % 50 == 0
-        if views == 50 * len(batches):
+        if status == 0:
             break
         vectors = np.concatenate([b.vectors for b in batches[: views // 50]] or [np.zeros((0, 24), np.float16)])
-        assert rows_of(store.search(QUERIES, 5)) == plain_search(vectors, QUERIES, 5)
-    assert kills > 3
-    for name in ("manifest.json", *sorted(p.name for p in tmp_path.glob("*.npy"))):  # as if it had not been killed
-        whole = tmp_path / "whole"
-        if not whole.exists():
-            with EmbeddedStore(whole) as store:
-                for views_ in batches:
-                    store.add(views_)
-        assert (whole / name).read_bytes() == (tmp_path / name).read_bytes()
+        assert rows_of(store.search(QUERIES, 5)) == brute_force(vectors, QUERIES, 5)
+    assert kills > 3 and views == 50 * len(batches)
+    with EmbeddedStore(tmp_path / "whole") as store:
+        for batch in batches:
+            store.add(batch)
+    for path in (tmp_path / "whole").iterdir():  # as if it had never been killed
+        if path.name != "writer.lock":
+            assert (tmp_path / "killed" / path.name).read_bytes() == path.read_bytes()
 
 
 def test_readers_see_whole_states_while_another_process_writes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(segment, "SMALL_BYTES", 0)
-    batches = [batch(20, seed) for seed in range(40)]
+    batches = [make_batch(20, seed) for seed in range(40)]
     vectors = np.concatenate([views.vectors for views in batches])
 
     def work() -> None:
@@ -152,7 +150,7 @@ def test_readers_see_whole_states_while_another_process_writes(tmp_path: Path, m
             store.add(views)
 
     steps = os.pipe()
-    EmbeddedStore(tmp_path).add(batch(0, 0))
+    EmbeddedStore(tmp_path).add(make_batch(0, 0))
     child = in_child(work)
     follower = EmbeddedStore(tmp_path)
     seen: set[int] = set()
@@ -163,7 +161,7 @@ def test_readers_see_whole_states_while_another_process_writes(tmp_path: Path, m
             for store in (follower, EmbeddedStore(tmp_path)):
                 answer = rows_of(store.search(QUERIES, 800))
                 views = len(answer[0])
-                assert answer == plain_search(vectors[:views], QUERIES, 800)
+                assert answer == brute_force(vectors[:views], QUERIES, 800)
                 assert views % 20 == 0
                 seen.add(views)
             if os.waitpid(child, os.WNOHANG) != (0, 0):
@@ -178,12 +176,12 @@ def test_readers_see_whole_states_while_another_process_writes(tmp_path: Path, m
             os.waitpid(child, 0)
 
 
-def test_a_second_writer_is_told_who_writes(tmp_path: Path) -> None:
+def test_second_writer_learns_who_is_writing(tmp_path: Path) -> None:
     ready, go = os.pipe(), os.pipe()
 
     def work() -> None:
         store = EmbeddedStore(tmp_path)
-        store.add(batch(5, 0))
+        store.add(make_batch(5, 0))
         os.write(ready[1], b"x")
         os.read(go[0], 1)
 
@@ -191,27 +189,27 @@ def test_a_second_writer_is_told_who_writes(tmp_path: Path) -> None:
     os.read(ready[0], 1)
     second = EmbeddedStore(tmp_path)
     with pytest.raises(SkyPartError, match=f"is being written by process {child}; wait"):
-        second.add(batch(5, 1))
+        second.add(make_batch(5, 1))
     with pytest.raises(SkyPartError, match=f"process {child}"):
         second.remove("town")
-    assert len(second.search(QUERIES, 9)[0]) == 5  # reading goes on
+    assert len(second.search(QUERIES, 9)[0]) == 5  # reading still works
     os.kill(child, signal.SIGKILL)
     os.waitpid(child, 0)
-    second.add(batch(5, 1))  # a dead writer holds no lock
+    second.add(make_batch(5, 1))  # a dead writer holds no lock
     assert second.stats().views == 10
     with pytest.raises(SkyPartError, match=f"process {os.getpid()}"):
-        EmbeddedStore(tmp_path).add(batch(5, 2))
+        EmbeddedStore(tmp_path).add(make_batch(5, 2))
     second.close()
-    EmbeddedStore(tmp_path).add(batch(5, 2))
+    EmbeddedStore(tmp_path).add(make_batch(5, 2))
 
 
 def test_a_forked_process_does_not_keep_the_lock(tmp_path: Path) -> None:
     with EmbeddedStore(tmp_path) as store:
-        store.add(batch(5, 0))
+        store.add(make_batch(5, 0))
         ends = os.pipe()
         child = in_child(lambda: os.read(ends[0], 1))
     try:
-        EmbeddedStore(tmp_path).add(batch(5, 1))
+        EmbeddedStore(tmp_path).add(make_batch(5, 1))
     finally:
         os.write(ends[1], b"x")
         os.waitpid(child, 0)
@@ -219,7 +217,7 @@ def test_a_forked_process_does_not_keep_the_lock(tmp_path: Path) -> None:
 
 def test_threads_search_while_the_store_changes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(segment, "SMALL_BYTES", 0)
-    batches = [batch(40, seed) for seed in range(25)]
+    batches = [make_batch(40, seed) for seed in range(25)]
     vectors = np.concatenate([views.vectors for views in batches])
     store = EmbeddedStore(tmp_path)
     store.add(batches[0])
@@ -234,7 +232,7 @@ def test_threads_search_while_the_store_changes(tmp_path: Path, monkeypatch: pyt
             assert answer[0] in allowed
         return sizes
 
-    plain = {n: plain_search(vectors[:n], QUERIES, 5) for n in range(40, 1_001, 40)}
+    plain = {n: brute_force(vectors[:n], QUERIES, 5) for n in range(40, 1_001, 40)}
     with ThreadPoolExecutor(4) as pool:
         searches = [pool.submit(search, number) for number in range(4)]
         try:
@@ -249,26 +247,26 @@ def test_threads_search_while_the_store_changes(tmp_path: Path, monkeypatch: pyt
 def test_a_writer_starts_from_the_newest_state(tmp_path: Path) -> None:
     early = EmbeddedStore(tmp_path)
     with EmbeddedStore(tmp_path) as other:
-        other.add(batch(5, 0))
-    early.add(batch(7, 1))
+        other.add(make_batch(5, 0))
+    early.add(make_batch(7, 1))
     assert early.stats().views == 12
 
 
 def test_foreign_files_are_left_alone(tmp_path: Path) -> None:
     strays = {".manifest.tmp-0123abcd.json", "000000000007-3.vectors.npy", ".000000000007-3.vectors.tmp-89abcdef.npy"}
     ours = {"notes.txt", "weights.npy", ".hidden.npy", "index.json"}
-    EmbeddedStore(tmp_path).add(batch(5, 0))
+    EmbeddedStore(tmp_path).add(make_batch(5, 0))
     for name in strays | ours:
         (tmp_path / name).write_text("x")
-    EmbeddedStore(tmp_path).add(batch(50, 1))
+    EmbeddedStore(tmp_path).add(make_batch(50, 1))
     left = {path.name for path in tmp_path.iterdir()}
     assert ours < left
     assert not strays & left
 
 
-def test_a_full_disk_leaves_the_state_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_full_disk_leaves_the_state_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     store = EmbeddedStore(tmp_path)
-    store.add(batch(5, 0))
+    store.add(make_batch(5, 0))
     before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
 
     def full(*_: object) -> None:
@@ -277,26 +275,26 @@ def test_a_full_disk_leaves_the_state_before(tmp_path: Path, monkeypatch: pytest
     with monkeypatch.context() as patch:
         patch.setattr(os, "fsync", full)
         with pytest.raises(SkyPartError, match="No space left"):
-            store.add(batch(9, 1))
+            store.add(make_batch(9, 1))
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
-    store.add(batch(9, 1))
+    store.add(make_batch(9, 1))
     assert store.stats().views == 14
 
 
-def test_a_folder_without_rights_is_told(tmp_path: Path) -> None:
+def test_folder_without_write_permission_raises_a_clear_error(tmp_path: Path) -> None:
     if os.geteuid() == 0:
         pytest.skip("root may write anywhere")
     tmp_path.chmod(0o500)
     try:
         with pytest.raises(SkyPartError, match="cannot write to"):
-            EmbeddedStore(tmp_path / "store").add(batch(1, 0))
+            EmbeddedStore(tmp_path / "store").add(make_batch(1, 0))
     finally:
         tmp_path.chmod(0o700)
 
 
 def test_everything_is_flushed_before_the_manifest_names_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     store = EmbeddedStore(tmp_path)
-    store.add(batch(5, 0))
+    store.add(make_batch(5, 0))
     steps: list[tuple[str, str]] = []
     replace = os.replace
 
@@ -309,7 +307,7 @@ def test_everything_is_flushed_before_the_manifest_names_it(tmp_path: Path, monk
 
     monkeypatch.setattr(os, "replace", renamed)
     monkeypatch.setattr(os, "fsync", flushed)
-    store.add(batch(2, 1))
+    store.add(make_batch(2, 1))
     kinds = [kind if name == tmp_path.name else f"{kind} {name.split('.')[-1]}" for kind, name in steps]
     assert kinds == [
         *("flush npy", "rename npy", "flush npy", "rename npy"),
@@ -317,9 +315,9 @@ def test_everything_is_flushed_before_the_manifest_names_it(tmp_path: Path, monk
     ]
 
 
-def test_broken_off_after_the_rename_the_new_state_holds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_interrupt_after_the_rename_keeps_the_new_state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     store = EmbeddedStore(tmp_path)
-    store.add(batch(5, 0))
+    store.add(make_batch(5, 0))
     write = store_manifest.write_manifest
 
     def interrupted(*arguments: Any) -> None:
@@ -329,9 +327,38 @@ def test_broken_off_after_the_rename_the_new_state_holds(tmp_path: Path, monkeyp
     with monkeypatch.context() as patch:
         patch.setattr(embedded, "write_manifest", interrupted)
         with pytest.raises(KeyboardInterrupt):
-            store.add(batch(9, 1))
+            store.add(make_batch(9, 1))
     assert store.stats().views == 14
     store.close()
     again = EmbeddedStore(tmp_path)
     again.verify()
     assert again.stats().views == 14
+
+
+def test_lock_names_only_its_current_holder(tmp_path: Path) -> None:
+    (tmp_path / LOCK).write_text("12345678901234567890")
+    with EmbeddedStore(tmp_path) as store:
+        store.add(make_batch(1, 0))
+        assert (tmp_path / LOCK).read_text() == str(os.getpid())
+
+
+def test_filesystem_without_locks_raises_a_clear_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def unsupported(*_: object) -> None:
+        raise OSError(95, "Operation not supported")
+
+    monkeypatch.setattr("fcntl.flock", unsupported)
+    with pytest.raises(SkyPartError, match=r"cannot lock .*Operation not supported; keep the store on a local disk"):
+        EmbeddedStore(tmp_path).add(make_batch(1, 0))
+
+
+def test_failed_start_of_a_writer_releases_the_lock(tmp_path: Path) -> None:
+    EmbeddedStore(tmp_path).add(make_batch(5, 0))
+    store = EmbeddedStore(tmp_path)
+    good = (tmp_path / "manifest.json").read_bytes()
+    (tmp_path / "manifest.json").write_bytes(b"{}")
+    with pytest.raises(SkyPartError, match="damaged"):
+        store.add(make_batch(5, 1))
+    (tmp_path / "manifest.json").write_bytes(good)
+    with EmbeddedStore(tmp_path) as other:
+        other.add(make_batch(5, 1))
+        assert other.stats().views == 10

@@ -1,4 +1,4 @@
-"""Files that are truncated, altered or missing are named, and never take the process with them."""
+"""Truncated, altered or missing files raise errors that name them, and never crash the process."""
 
 import hashlib
 import json
@@ -10,10 +10,11 @@ import numpy as np
 import pytest
 
 from skypart.errors import SkyPartError
-from skypart.maps.store import EmbeddedStore, segment
-from tests.maps.store.builders import DIMENSION, batch, unit
+from skypart.maps.store import segment
+from skypart.maps.store.embedded import EmbeddedStore
+from tests.maps.store.builders import DIMENSION, make_batch, unit_vectors
 
-QUERIES = unit(5, 99)
+QUERIES = unit_vectors(5, 99)
 VECTORS, PLACES = "000000000000-300.vectors.npy", "000000000000-300.footprints.npy"
 
 
@@ -22,8 +23,8 @@ def folder(tmp_path: Path, request: pytest.FixtureRequest, monkeypatch: pytest.M
     """A store of two maps whose segments are mapped or read."""
     monkeypatch.setattr(segment, "SMALL_BYTES", 0 if request.param == "mapped" else 1 << 20)
     with EmbeddedStore(tmp_path) as store:
-        store.add(batch(300, 0))
-        store.add(batch(20, 1, "port"))
+        store.add(make_batch(300, 0))
+        store.add(make_batch(20, 1, "port"))
     return tmp_path
 
 
@@ -61,7 +62,7 @@ def test_a_missing_file_is_named(folder: Path, name: str) -> None:
         EmbeddedStore(folder, check=False).search(QUERIES, 5)
 
 
-def test_a_file_cut_short_while_open_does_not_kill(folder: Path) -> None:
+def test_file_truncated_while_open_raises_instead_of_crashing(folder: Path) -> None:
     store = EmbeddedStore(folder)
     before = store.search(QUERIES, 5)
     os.truncate(folder / VECTORS, 200)
@@ -72,7 +73,7 @@ def test_a_file_cut_short_while_open_does_not_kill(folder: Path) -> None:
         store.search(QUERIES, 5)
 
 
-def test_above_the_limit_hashes_are_left_to_verify(folder: Path) -> None:
+def test_above_the_hash_limit_only_verify_compares_vectors(folder: Path) -> None:
     alter(folder / VECTORS, 5_000)
     store = EmbeddedStore(folder, hash_limit=1_000)
     assert len(store.search(QUERIES, 5)[0]) == 5
@@ -83,25 +84,33 @@ def test_above_the_limit_hashes_are_left_to_verify(folder: Path) -> None:
         EmbeddedStore(folder, hash_limit=1_000).search(QUERIES, 5)
 
 
-def test_a_header_that_lies_is_damage_above_the_limit_too(folder: Path) -> None:
+def test_hash_limit_includes_its_value(folder: Path) -> None:
+    alter(folder / VECTORS, 5_000)
+    size = sum(path.stat().st_size for path in folder.glob("*.vectors.npy"))
+    with pytest.raises(SkyPartError, match=VECTORS):
+        EmbeddedStore(folder, hash_limit=size).search(QUERIES, 5)
+    assert EmbeddedStore(folder, hash_limit=size - 1).search(QUERIES, 5)
+
+
+def test_wrong_header_is_damage_even_above_the_hash_limit(folder: Path) -> None:
     content = (folder / VECTORS).read_bytes()
     (folder / VECTORS).write_bytes(content.replace(b"(300, 24)", b"(900, 24)"))
-    with pytest.raises(SkyPartError, match=rf"{VECTORS}: damaged \(not 300 x 24 numbers"):
+    with pytest.raises(SkyPartError, match=rf"{VECTORS}: damaged \(not a 300 x 24 array"):
         EmbeddedStore(folder, hash_limit=0).search(QUERIES, 5)
 
 
-def test_verify_names_all_and_is_quiet_when_all_is_well(folder: Path) -> None:
+def test_verify_names_every_damaged_file(folder: Path) -> None:
     EmbeddedStore(folder).verify()
     store = EmbeddedStore(folder)
     alter(folder / VECTORS, 300)
     alter(folder / "000000000300-20.footprints.npy", 300)
-    with pytest.raises(SkyPartError) as told:
+    with pytest.raises(SkyPartError) as raised:
         store.verify()
-    assert VECTORS in str(told.value)
-    assert "000000000300-20.footprints.npy" in str(told.value)
+    assert VECTORS in str(raised.value)
+    assert "000000000300-20.footprints.npy" in str(raised.value)
 
 
-def test_removing_the_map_mends_the_store(folder: Path) -> None:
+def test_removing_the_damaged_map_repairs_the_store(folder: Path) -> None:
     os.truncate(folder / VECTORS, 50)
     with EmbeddedStore(folder, check=False) as store:
         assert store.remove("town") == 300
@@ -114,7 +123,7 @@ def test_damage_is_not_merged_into_a_new_segment(folder: Path) -> None:
     alter(folder / VECTORS, 5_000)
     before = sorted(folder.iterdir())
     with pytest.raises(SkyPartError, match=VECTORS):
-        EmbeddedStore(folder).add(batch(400, 5))
+        EmbeddedStore(folder).add(make_batch(400, 5))
     assert sorted(folder.iterdir()) == before
 
 
@@ -142,15 +151,15 @@ def test_every_altered_character_of_the_manifest_is_noticed(folder: Path) -> Non
     path = folder / "manifest.json"
     good = path.read_bytes()
     expected = EmbeddedStore(folder).stats()
-    told = 0
+    noticed = 0
     for place in np.random.default_rng(0).integers(0, len(good), 150):
         alter(path, int(place))
         try:
             assert EmbeddedStore(folder, check=False).stats() == expected  # nothing but spaces between values changed
         except SkyPartError as error:
-            told += "manifest.json" in str(error)
+            noticed += "manifest.json" in str(error)
         path.write_bytes(good)
-    assert told > 100
+    assert noticed > 100
 
 
 def rewrite(folder: Path, change: Callable[[dict[str, object]], None]) -> None:
@@ -172,13 +181,13 @@ def test_a_manifest_cannot_reach_outside_its_folder(folder: Path, name: str) -> 
         EmbeddedStore(folder)
 
 
-def test_a_newer_format_is_told(folder: Path) -> None:
+def test_newer_format_raises_a_clear_error(folder: Path) -> None:
     rewrite(folder, lambda body: body.update(format=2))
     with pytest.raises(SkyPartError, match=r"has format 2, this version of SkyPart reads 1"):
         EmbeddedStore(folder)
 
 
-def test_a_lost_manifest_is_told_and_no_data_deleted(folder: Path) -> None:
+def test_missing_manifest_raises_and_no_data_is_deleted(folder: Path) -> None:
     (folder / "manifest.json").unlink()
     before = sorted(folder.iterdir())
     with pytest.raises(SkyPartError, match=r"manifest\.json: missing"):
@@ -189,7 +198,7 @@ def test_a_lost_manifest_is_told_and_no_data_deleted(folder: Path) -> None:
 def test_a_wrong_dimension_in_the_manifest_is_damage(folder: Path) -> None:
     rewrite(folder, lambda body: body.update(dimension=DIMENSION * 2))
     with pytest.raises(SkyPartError, match="damaged"):
-        EmbeddedStore(folder).search(unit(1, 0, DIMENSION * 2), 1)
+        EmbeddedStore(folder).search(unit_vectors(1, 0, DIMENSION * 2), 1)
 
 
 def test_a_file_in_place_of_the_folder(tmp_path: Path) -> None:

@@ -1,6 +1,19 @@
-"""The views of maps: their embeddings and footprints, kept in one folder and searched by likeness and place."""
+"""View stores: embeddings and footprints of map views, searched by similarity and position."""
 
-from skypart.maps.store.embedded import EmbeddedStore
-from skypart.maps.store.interface import Circle, Hit, Store, StoreStats, ViewBatch
+from skypart.maps.store.area import is_inside
+from skypart.maps.store.interface import Circle, Hit, Store, StoreStats, ViewBatch, Within, check_queries
+from skypart.maps.store.open import DEFAULT_ADDRESS, open_store, register_store
 
-__all__ = ["Circle", "EmbeddedStore", "Hit", "Store", "StoreStats", "ViewBatch"]
+__all__ = [
+    "DEFAULT_ADDRESS",
+    "Circle",
+    "Hit",
+    "Store",
+    "StoreStats",
+    "ViewBatch",
+    "Within",
+    "check_queries",
+    "is_inside",
+    "open_store",
+    "register_store",
+]

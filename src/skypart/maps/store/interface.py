@@ -1,7 +1,8 @@
-"""What a store of views can do, and what goes in and comes out; any engine can stand behind it."""
+"""The interface of a view store: what any engine must implement, and the types that go in and come out."""
 
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Protocol, TypeAlias
+from typing import Protocol, Self, TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -10,13 +11,14 @@ from skypart.errors import SkyPartError
 from skypart.geo.footprint import Bounds, Footprint
 
 COLUMNS = ("latitude", "longitude", "metres", "rotation")
-"""Columns of a table of footprints."""
+"""Columns of a footprint table."""
 _NORM_TOLERANCE = 0.01
+_NORM_BLOCK = 8_192
 
 
 @dataclass(frozen=True, kw_only=True)
 class Circle:
-    """All points within `radius_m` metres of a point in WGS 84 degrees, along the ellipsoid."""
+    """All points within `radius_m` metres of a point in WGS 84 degrees, measured along the ellipsoid."""
 
     latitude: float
     longitude: float
@@ -24,7 +26,7 @@ class Circle:
 
 
 Within: TypeAlias = Bounds | Circle
-"""Where the centre of a view must lie."""
+"""The area that the centre of a view must lie in."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -32,7 +34,7 @@ class ViewBatch:
     """Views of one map.
 
     vectors (n, d): float16 rows of length 1. footprints (n, 4): float64 columns latitude, longitude (of the centre,
-    WGS 84 degrees), metres (edge) and rotation (compass degrees). Both are converted and checked.
+    WGS 84 degrees), metres (edge) and rotation (compass degrees). Both are converted and validated.
     """
 
     map_name: str
@@ -40,7 +42,7 @@ class ViewBatch:
     footprints: NDArray[np.float64]
 
     def __post_init__(self) -> None:
-        """Refuse what could not be found again."""
+        """Convert the arrays and reject invalid ones."""
         vectors = np.ascontiguousarray(self.vectors, dtype="<f2")
         footprints = np.ascontiguousarray(self.footprints, dtype="<f8")
         object.__setattr__(self, "vectors", vectors)
@@ -49,21 +51,26 @@ class ViewBatch:
             raise SkyPartError("a map in a store needs a name; pass map_name")
         if vectors.ndim != 2 or vectors.shape[1] == 0 or footprints.shape != (len(vectors), len(COLUMNS)):
             raise SkyPartError(
-                f"views of {self.map_name}: vectors {vectors.shape} and footprints {footprints.shape} must be (n, d) "
-                "and (n, 4)"
+                f"views of {self.map_name}: vectors {vectors.shape} and footprints {footprints.shape} must have the "
+                "shapes (n, d) and (n, 4)"
             )
-        if not np.all(np.abs(row_norms(vectors) - 1) < _NORM_TOLERANCE):  # also where a value is not a number
-            raise SkyPartError(f"views of {self.map_name}: a vector is not of length 1; normalise the embeddings")
+        if not np.all(np.abs(row_norms(vectors) - 1) < _NORM_TOLERANCE):  # also False for NaN
+            raise SkyPartError(f"views of {self.map_name}: a vector does not have length 1; normalise the embeddings")
         latitude, _, metres, _ = footprints.T
         if not np.isfinite(footprints).all() or np.any(np.abs(latitude) > 90) or np.any(metres <= 0):
             raise SkyPartError(
-                f"views of {self.map_name}: a footprint is not a place (latitude -90..90, metres > 0, all finite)"
+                f"views of {self.map_name}: a footprint is invalid; latitudes must be in -90..90, metres above 0, and "
+                "all values finite"
             )
 
 
 @dataclass(frozen=True, kw_only=True)
 class Hit:
-    """One view that was found. score: dot product with the query, cosine for unit rows. row: its number for life."""
+    """One view that a search found.
+
+    score: dot product with the query, the cosine for unit vectors. row: number of the view, which never changes and is
+    never reused.
+    """
 
     map_name: str
     footprint: Footprint
@@ -73,8 +80,11 @@ class Hit:
 
 @dataclass(frozen=True, kw_only=True)
 class StoreStats:
-    """What a store holds. dimension: 0 when empty. maps: views of each map. approximate: recall@10 of the cache that
-    answers searches without an area, None where they are exact.
+    """What a store holds.
+
+    dimension: of the vectors, 0 when the store is empty. segments: files or partitions, whatever the engine counts.
+    bytes: size of the stored views. maps: number of views of each map. recall: measured recall@10 of searches without
+    `within`; None where they are exact.
     """
 
     views: int
@@ -82,48 +92,88 @@ class StoreStats:
     segments: int
     bytes: int
     maps: dict[str, int]
-    approximate: float | None = None
+    recall: float | None = None
 
 
 class Store(Protocol):
-    """Views of maps, found by likeness and place."""
+    """Views of maps, searched by similarity and position; a context manager that closes the store.
+
+    A store object searches one state: that of its first search, of its own last change, or of its last `refresh`. Rows
+    are numbered in the order of adding. Errors that a user can fix are SkyPartError.
+    """
+
+    @property
+    def location(self) -> str:
+        """Where the views are stored, as error messages name it; without credentials."""
 
     def add(self, batch: ViewBatch) -> None:
-        """Keep views; when this returns they are there for good, and before that not at all."""
-
-    def search(self, queries: ArrayLike, k: int, within: Within | None = None) -> list[list[Hit]]:
-        """The best `k` views for each of (q, d) queries, best first, equal scores in the order of rows.
-
-        within: only views whose centre lies there are scored.
-        """
+        """Add views to a map. They are stored durably when this returns, or when the enclosing transaction ends."""
 
     def remove(self, map_name: str) -> int:
-        """Forget a map; the number of its views, 0 if there is none of that name."""
+        """Delete a map. Returns the number of its views, 0 if there is no map of that name."""
+
+    def transaction(self) -> AbstractContextManager[None]:
+        """Changes inside the block are committed together at its end; an exception discards all of them.
+
+        Searches inside the block still answer from the state before it. Transactions nest: the outermost one commits.
+        """
+
+    def search(
+        self, queries: ArrayLike, k: int, within: Within | None = None, *, exact: bool = False
+    ) -> list[list[Hit]]:
+        """The best `k` views for each of (q, d) queries, best first; equal scores are ordered by row.
+
+        within: search only views whose centre lies in this area; always exact. exact: do not approximate.
+        """
 
     def stats(self) -> StoreStats:
-        """How much there is."""
+        """What the store holds."""
+
+    def optimize(self, sample: NDArray[np.float32] | None = None) -> float | None:
+        """Speed up later searches if the store is large enough for that to pay. Call this after changes.
+
+        sample (s, d): real queries to tune with. Returns the recall@10 of approximate searches, None where searches
+        stay exact.
+        """
+
+    def verify(self) -> None:
+        """Check all stored data. Raises one error that names everything that is damaged."""
+
+    def refresh(self) -> bool:
+        """Switch to the newest state that other writers have committed. Returns whether there was a newer one."""
+
+    def close(self) -> None:
+        """Release locks and resources; the store cannot be used afterwards."""
+
+    def __enter__(self) -> Self:
+        """Returns the store itself."""
+
+    def __exit__(self, *_: object) -> None:
+        """Close the store."""
 
 
 def row_norms(vectors: NDArray[np.floating]) -> NDArray[np.float32]:
-    """(n,) lengths of (n, d) rows, in float32, block by block."""
+    """(n,) lengths of (n, d) rows, in float32, computed block by block."""
     norms = np.empty(len(vectors), dtype=np.float32)
-    for first in range(0, len(vectors), 8_192):
-        block = vectors[first : first + 8_192].astype(np.float32)
-        norms[first : first + 8_192] = np.sqrt(np.einsum("ij,ij->i", block, block))
+    for first in range(0, len(vectors), _NORM_BLOCK):
+        block = vectors[first : first + _NORM_BLOCK].astype(np.float32)
+        norms[first : first + _NORM_BLOCK] = np.sqrt(np.einsum("ij,ij->i", block, block))
     return norms
 
 
-def checked_queries(queries: ArrayLike, dimension: int) -> NDArray[np.float32]:
-    """(q, d) queries as float32; a clear sentence where they are not that."""
+def check_queries(queries: ArrayLike, k: int, dimension: int) -> NDArray[np.float32]:
+    """The queries as a float32 array (q, d); raises if they, or `k`, are invalid. dimension: 0 accepts any d."""
     rows = np.ascontiguousarray(queries, dtype=np.float32)
     if rows.ndim != 2:
-        raise SkyPartError(f"queries must be (queries, {dimension or 'd'}), not {rows.shape}")
+        raise SkyPartError(f"queries must have the shape (queries, {dimension or 'd'}), not {rows.shape}")
     if dimension and rows.shape[1] != dimension:
         raise SkyPartError(
-            f"queries have {rows.shape[1]} numbers and the stored views {dimension}; "
+            f"queries have dimension {rows.shape[1]} and the stored views {dimension}; "
             "use the model the views were embedded with"
         )
     bad = np.flatnonzero(~np.isfinite(row_norms(rows)))
     if len(bad):
-        raise SkyPartError(f"query {bad[0]} holds a value that is not a finite number; check the image it comes from")
+        raise SkyPartError(f"query {bad[0]} contains a value that is not finite; check the image it comes from")
+    if k < 1:
+        raise SkyPartError(f"cannot search for {k} views; ask for 1 or more")
     return rows

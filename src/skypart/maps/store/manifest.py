@@ -1,4 +1,4 @@
-"""The manifest: which files make up a store. What it does not name is not there."""
+"""The manifest of an embedded store: the list of files that make it up. Files it does not name do not count."""
 
 import hashlib
 import json
@@ -18,13 +18,13 @@ _HASH = r"^[0-9a-f]{64}$"
 
 
 class _Record(BaseModel):
-    """Part of the manifest, checked when read."""
+    """Base of all parts of the manifest; validated when read."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
 
 class FileRecord(_Record):
-    """A file of the store's folder, with its size in bytes."""
+    """A file in the store's folder; its size is in bytes."""
 
     name: str = Field(pattern=r"^[\w-][\w.-]*$")  # no path: a manifest must not reach outside its folder
     bytes: int = Field(ge=0)
@@ -32,7 +32,7 @@ class FileRecord(_Record):
 
 
 class SegmentRecord(_Record):
-    """Views of one map that share two files. rows: ranges (first, count) of row numbers, in the files' order."""
+    """Views of one map that share two files. rows: ranges (first, count) of row numbers, in file order."""
 
     map_name: str
     rows: tuple[tuple[int, int], ...]
@@ -41,7 +41,7 @@ class SegmentRecord(_Record):
 
     @property
     def views(self) -> int:
-        """How many."""
+        """Number of views."""
         return sum(count for _, count in self.rows)
 
     @property
@@ -50,8 +50,8 @@ class SegmentRecord(_Record):
         return self.vectors, self.footprints
 
 
-class Manifest(_Record):
-    """All segments in the order of their first rows. next_row: what the next view is numbered; never used twice."""
+class StoreManifest(_Record):
+    """All segments, ordered by their first row. next_row: number of the next view; numbers are never reused."""
 
     format: int = FORMAT
     dimension: int = Field(default=0, ge=0)
@@ -60,7 +60,7 @@ class Manifest(_Record):
 
     @property
     def views(self) -> int:
-        """How many there are in all segments."""
+        """Number of views in all segments."""
         return sum(segment.views for segment in self.segments)
 
     @property
@@ -70,21 +70,21 @@ class Manifest(_Record):
 
     @property
     def content_hash(self) -> str:
-        """Changes when any vector or the order of vectors does."""
+        """Changes whenever a vector or the order of vectors changes."""
         listed = "\n".join(segment.vectors.sha256 for segment in self.segments)
         return hashlib.sha256(listed.encode()).hexdigest()
 
 
-def write_manifest(folder: Path, manifest: Manifest) -> None:
-    """Make `manifest` the state of the store: the files it names must be in the folder and flushed."""
+def write_manifest(folder: Path, manifest: StoreManifest) -> None:
+    """Make `manifest` the state of the store. The files it names must be in the folder and flushed."""
     _sync_folder(folder)
     body = manifest.model_dump(mode="json")
-    write_text(folder / MANIFEST, json.dumps({"sha256": _digest(body), **body}, indent=1) + "\n")
+    write_text(folder / MANIFEST, json.dumps({"sha256": _body_hash(body), **body}, indent=1) + "\n")
     _sync_folder(folder)
 
 
-def read_manifest(folder: Path) -> Manifest:
-    """The state of the store in `folder`; an empty one if there is none yet."""
+def read_manifest(folder: Path) -> StoreManifest:
+    """The state of the store in `folder`; an empty one if there is no store yet."""
     file = folder / MANIFEST
     try:
         body = json.loads(file.read_bytes())
@@ -92,27 +92,29 @@ def read_manifest(folder: Path) -> Manifest:
             raise SkyPartError(
                 f"{file}: has format {body['format']!r}, this version of SkyPart reads {FORMAT}; index the maps again"
             )
-        if body.pop("sha256") != _digest(body):
-            raise ValueError("its own SHA-256 does not fit")
-        return Manifest.model_validate_json(json.dumps(body))
+        if body.pop("sha256") != _body_hash(body):
+            raise ValueError("its SHA-256 does not match")
+        return StoreManifest.model_validate_json(json.dumps(body))
     except FileNotFoundError as error:
-        if any(folder.glob(f"*{VECTORS}")):  # the manifest of a new store is written before its first segment
-            raise SkyPartError(f"{file}: missing; restore it from a copy or index the maps again") from error
-        return Manifest()
+        if any(folder.glob(f"*{VECTORS}")):  # a new store writes its manifest before its first segment
+            raise SkyPartError(f"{file}: missing; restore it from a backup or index the maps again") from error
+        return StoreManifest()
     except OSError as error:
-        raise SkyPartError(f"cannot read {file}: {error.strerror or error}; check the path and its rights") from error
+        raise SkyPartError(
+            f"cannot read {file}: {error.strerror or error}; check the path and its permissions"
+        ) from error
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        reason = "it does not hold what it should" if isinstance(error, ValidationError) else error
-        raise SkyPartError(f"{file}: damaged ({reason}); restore it from a copy or index the maps again") from error
+        reason = "its content is invalid" if isinstance(error, ValidationError) else error
+        raise SkyPartError(f"{file}: damaged ({reason}); restore it from a backup or index the maps again") from error
 
 
-def _digest(body: dict[str, object]) -> str:
-    """SHA-256 of the manifest's content, whatever its spacing."""
+def _body_hash(body: dict[str, object]) -> str:
+    """SHA-256 of the manifest's content, independent of whitespace."""
     return hashlib.sha256(json.dumps(body, sort_keys=True).encode()).hexdigest()
 
 
 def _sync_folder(folder: Path) -> None:
-    """Flush the names of a folder's files, so that a power cut cannot undo a rename."""
+    """Flush the folder's directory entries, so that a power cut cannot undo a rename."""
     try:
         handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
         try:
@@ -121,5 +123,5 @@ def _sync_folder(folder: Path) -> None:
             os.close(handle)
     except OSError as error:
         raise SkyPartError(
-            f"cannot write {folder}: {error.strerror or error}; free the disk or choose another place"
+            f"cannot write {folder}: {error.strerror or error}; free disk space or choose another folder"
         ) from error

@@ -1,4 +1,4 @@
-"""Pictures, north up, whose places are listed in a CSV table."""
+"""Maps made of north-up images whose positions are listed in a CSV table."""
 
 import csv
 from collections.abc import Mapping
@@ -10,11 +10,10 @@ from rasterio.transform import Affine
 from skypart.errors import SkyPartError
 from skypart.geo.geodesy import LocalFrame
 from skypart.images.decode import listed_file
-from skypart.maps.fingerprint import combined, file_digest
-from skypart.maps.georeference import check_grid, plane_of
-from skypart.maps.grid import Grid, Plane, crs_plane
-from skypart.maps.map_source import MapSource, Part
-from skypart.maps.rasters import RasterPixels, check_whole, driver_of, opened
+from skypart.maps.files import combine_digests, file_digest
+from skypart.maps.grid import MapGrid, Plane, check_grid, crs_plane, parse_crs
+from skypart.maps.map_source import MapImage, MapSource
+from skypart.maps.rasters import RasterReader, check_complete, detect_driver, open_raster
 
 COLUMNS = (
     "file and one of: latitude, longitude of the centre + metres across or gsd; north, west, south, east; "
@@ -35,31 +34,33 @@ _ALIASES = {
 }
 
 
-def csv_source(path: Path) -> MapSource:
-    """One map of all pictures of a table; where they overlap, the one listed first counts."""
-    parts, digests = [], [file_digest(path)]
+def open_image_table(path: Path) -> MapSource:
+    """One map of all images in a table; where they overlap, the one listed first is on top."""
+    images, digests = [], [file_digest(path)]
     for number, line in _lines(path):
         where = f"{path}, line {number}"
         file = listed_file(path.parent, line["file"])
         if not file.is_file():
-            raise SkyPartError(f"{where}: there is no picture {file}; name it relative to the table's folder")
-        driver = driver_of(file)
+            raise SkyPartError(
+                f"{where}: the image {file} does not exist; give its path relative to the table's folder"
+            )
+        driver = detect_driver(file)
         if driver is None:
-            raise SkyPartError(f"{file}: is no JPEG, PNG, WebP, TIFF or JPEG 2000 picture; convert it")
-        check_whole(file, driver)
-        with opened(str(file), driver) as raster:
+            raise SkyPartError(f"{file}: is not a JPEG, PNG, WebP, TIFF or JPEG 2000 image; convert it")
+        check_complete(file, driver)
+        with open_raster(str(file), driver) as raster:
             width, height = raster.width, raster.height
         grid = _grid(line, width, height, where)
         check_grid(grid, where)
-        parts.append(Part(grid, RasterPixels(str(file), driver)))
+        images.append(MapImage(grid, RasterReader(str(file), driver)))
         digests.append(file_digest(file))
-    if not parts:
-        raise SkyPartError(f"{path}: lists no pictures; a line needs {COLUMNS}")
-    return MapSource(path.stem, (str(path),), combined(digests), tuple(parts))
+    if not images:
+        raise SkyPartError(f"{path}: lists no images; a line needs {COLUMNS}")
+    return MapSource(path.stem, (str(path),), combine_digests(digests), tuple(images))
 
 
 def _lines(path: Path) -> list[tuple[int, dict[str, str]]]:
-    """Line numbers and values by column name, empty ones left out."""
+    """Line numbers, and values by column name without empty ones."""
     try:
         with path.open(newline="", encoding="utf-8-sig") as file:
             table = csv.DictReader(file)
@@ -72,12 +73,12 @@ def _lines(path: Path) -> list[tuple[int, dict[str, str]]]:
         raise SkyPartError(f"{path}: cannot be read as a table ({error}); save it as CSV in UTF-8") from error
     for number, line in lines:
         if "file" not in line:
-            raise SkyPartError(f"{path}, line {number}: names no file; a line needs {COLUMNS}")
+            raise SkyPartError(f"{path}, line {number}: has no file; a line needs {COLUMNS}")
     return lines
 
 
-def _grid(line: Mapping[str, str], width: int, height: int, where: str) -> Grid:
-    """Where a picture of width x height pixels lies, by whichever columns its line has."""
+def _grid(line: Mapping[str, str], width: int, height: int, where: str) -> MapGrid:
+    """The grid of an image of width x height pixels, from whichever columns its line has."""
     values = {key: _number(text, key, where) for key, text in line.items() if key in _NUMBERS}
     pixel = values.get("gsd", values["metres"] / width if "metres" in values else None)
     plane: Plane
@@ -85,26 +86,26 @@ def _grid(line: Mapping[str, str], width: int, height: int, where: str) -> Grid:
         east = values["east"] + (360.0 if values["east"] < values["west"] else 0.0)
         across, down = (east - values["west"]) / width, (values["north"] - values["south"]) / height
         if across <= 0 or down <= 0:
-            raise SkyPartError(f"{where}: its corners span no area; north must be above south")
-        return Grid(crs_plane("EPSG:4326"), _north_up(values["west"], values["north"], across, down), width, height)
+            raise SkyPartError(f"{where}: its corners span no area; north must be greater than south")
+        return MapGrid(crs_plane("EPSG:4326"), _north_up(values["west"], values["north"], across, down), width, height)
     if pixel is None or pixel <= 0:
-        raise SkyPartError(f"{where}: does not say how large the picture is; a line needs {COLUMNS}")
+        raise SkyPartError(f"{where}: does not give the size of the image; a line needs {COLUMNS}")
     if {"latitude", "longitude"} <= values.keys():
         plane = _frame(values["latitude"], values["longitude"], where)
-        return Grid(plane, _north_up(-pixel * width / 2, pixel * height / 2, pixel, pixel), width, height)
+        return MapGrid(plane, _north_up(-pixel * width / 2, pixel * height / 2, pixel, pixel), width, height)
     if {"north", "west"} <= values.keys():
-        return Grid(_frame(values["north"], values["west"], where), _north_up(0.0, 0.0, pixel, pixel), width, height)
+        return MapGrid(_frame(values["north"], values["west"], where), _north_up(0.0, 0.0, pixel, pixel), width, height)
     if {"epsg", "x_ul", "y_ul"} <= values.keys():
-        plane = plane_of(f"EPSG:{values['epsg']:.0f}", where)
+        plane = parse_crs(f"EPSG:{values['epsg']:.0f}", where)
         if not plane.crs.is_projected:
             raise SkyPartError(
-                f"{where}: EPSG:{values['epsg']:.0f} counts in degrees, the picture's size in metres; give lat_nw and "
+                f"{where}: EPSG:{values['epsg']:.0f} is in degrees and the image size in metres; give lat_nw and "
                 "lon_nw instead of x_ul and y_ul, or a projected epsg"
             )
         unit = plane.crs.axis_info[0].unit_conversion_factor
         affine = _north_up(values["x_ul"], values["y_ul"], pixel / unit, pixel / unit)
-        return Grid(plane, affine, width, height)
-    raise SkyPartError(f"{where}: does not say where the picture lies; a line needs {COLUMNS}")
+        return MapGrid(plane, affine, width, height)
+    raise SkyPartError(f"{where}: does not give the position of the image; a line needs {COLUMNS}")
 
 
 _NUMBERS = frozenset(
@@ -119,7 +120,7 @@ def _north_up(left: float, top: float, across: float, down: float) -> Affine:
 def _frame(latitude: float, longitude: float, where: str) -> LocalFrame:
     if abs(latitude) > 90 or abs(longitude) > 360:
         raise SkyPartError(
-            f"{where}: latitude {latitude:g}, longitude {longitude:g} is no place on Earth; give degrees"
+            f"{where}: latitude {latitude:g}, longitude {longitude:g} is not a point on the Earth; give degrees"
         )
     return LocalFrame(latitude=latitude, longitude=longitude)
 
