@@ -2,7 +2,7 @@
 
 from skypart.geo.footprint import Footprint
 from skypart.position.fix import Candidate, Fix, Peak
-from skypart.position.track_point import TrackPoint
+from skypart.position.track import TrackPoint
 
 NAME = 'Dach & Hof <1>, "Süd".jpg'
 GOOD = Fix(

@@ -14,7 +14,7 @@ from PIL.TiffImagePlugin import IFDRational
 from skypart.images import xmp as xmp_module
 from skypart.images.exif import CameraFacts, read_camera_facts
 from skypart.images.xmp import LIMIT, read_pose
-from skypart.position.hints import hints_of
+from skypart.position.camera import hints_of
 from tests.images.photos_with_facts import degrees, packet, save_photo
 
 DJI = 'drone-dji:GimbalYawDegree="-95.50" drone-dji:GimbalPitchDegree="-89.90" drone-dji:RelativeAltitude="+120.30" '

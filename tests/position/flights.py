@@ -7,8 +7,8 @@ from numpy.typing import NDArray
 
 from skypart.geo.geodesy import LocalFrame
 from skypart.position.fix import Fix, Peak
-from skypart.position.motion import RADIUS_95
-from skypart.position.track_point import TrackPoint
+from skypart.position.hypotheses import RADIUS_95
+from skypart.position.track import TrackPoint
 
 Floats = NDArray[np.float64]
 FRAME = LocalFrame(latitude=48.2, longitude=16.4)

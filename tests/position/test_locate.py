@@ -17,11 +17,11 @@ from skypart.images.decode import RgbImage
 from skypart.maps.cut import ViewOptions
 from skypart.maps.index import MapIndex
 from skypart.position.camera import drone_place, ground_width
-from skypart.position.closer import LocateOptions, _look, _tilts
+from skypart.position.search import LocateOptions, _look, _tilts
 from skypart.position.confidence import Calibration, default_calibration
 from skypart.position.fix import Fix, Hints, Prior
 from skypart.position.locate import Locator
-from skypart.position.usable import unusable
+from skypart.position.locate import unusable
 from tests.maps.makers import write_raster
 from tests.position.stand_in import EDGE, NORTH, SURE, ColourEmbedder, Shot, make_index, quilt, write_quilt
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from skypart.position.motion import RADIUS_95, Motion, radius_95
+from skypart.position.hypotheses import RADIUS_95, Motion, radius_95
 
 MOTION = Motion(25.0, 4.0)
 

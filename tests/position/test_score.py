@@ -9,8 +9,8 @@ from skypart.errors import SkyPartError
 from skypart.geo.geodesy import LocalFrame
 from skypart.position.fix import Fix
 from skypart.position.score import raw_points, score_track
-from skypart.position.track_point import TrackPoint
-from skypart.position.truth import Truth, read_truth
+from skypart.position.track import TrackPoint
+from skypart.position.score import Truth, read_truth
 from tests.position.flights import FRAME, fix_at
 
 LINE = Truth(

@@ -6,10 +6,10 @@ import pytest
 from skypart.errors import SkyPartError
 from skypart.geo.geodesy import LocalFrame
 from skypart.position.fix import Fix, Peak
-from skypart.position.smooth import smoothed
+from skypart.position.track_filter import smoothed
 from skypart.position.track_filter import TrackFilter
-from skypart.position.track_options import TrackOptions
-from skypart.position.track_point import TrackPoint
+from skypart.position.track import TrackOptions
+from skypart.position.track import TrackPoint
 from tests.position.flights import (
     FRAME,
     Floats,

@@ -9,9 +9,9 @@ from skypart.geo.footprint import Bounds
 from skypart.geo.geodesy import LocalFrame
 from skypart.images.decode import RgbImage
 from skypart.position.fix import Fix
-from skypart.position.picture import draw_track
-from skypart.position.track_point import TrackPoint
-from skypart.position.truth import Truth
+from skypart.position.figures import draw_track
+from skypart.position.track import TrackPoint
+from skypart.position.score import Truth
 
 
 def flight(frame: LocalFrame, far: bool = False) -> tuple[list[TrackPoint], Truth]:

@@ -11,10 +11,10 @@ import pytest
 from skypart.errors import SkyPartError
 from skypart.position.confidence import fit
 from skypart.position.fix import Fix
-from skypart.position.frame import Frame
-from skypart.position.motion import RADIUS_95
+from skypart.position.frames import Frame
+from skypart.position.hypotheses import RADIUS_95
 from skypart.position.track import track
-from skypart.position.track_options import TrackOptions
+from skypart.position.track import TrackOptions
 from tests.position.flights import FRAME, Floats, errors, fix_at, noisy_fixes, straight
 from tests.position.test_confidence import shifted
 

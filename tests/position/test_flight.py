@@ -13,7 +13,7 @@ from skypart.errors import SkyPartError
 from skypart.geo.footprint import Bounds
 from skypart.images.decode import RgbImage
 from skypart.position.fix import Fix
-from skypart.position.frame import Frame
+from skypart.position.frames import Frame
 from skypart.position.score import TrackScore
 from tests.position.flights import FRAME, Floats, noisy_fixes, straight
 from tests.position.test_frames import film

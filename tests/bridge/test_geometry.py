@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from skypart.bridge.shapes import Place, circle, lines
+from skypart.bridge.geometry import Place, circle, lines
 from skypart.geo.geodesy import distance_m
 
 

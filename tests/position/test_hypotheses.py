@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from skypart.position.beliefs import NONE, Beliefs, Ints, born, density, joined, merged, mixture, predicted, updated
-from skypart.position.motion import Floats, Motion
-from skypart.position.sightings import Sighting
+from skypart.position.hypotheses import NONE, Beliefs, Ints, born, density, joined, merged, mixture, predicted, updated
+from skypart.position.hypotheses import Floats, Motion
+from skypart.position.hypotheses import Sighting
 
 MOTION = Motion(25.0, 4.0)
 SIGHTING = Sighting(np.array([40.0, -30.0]), 100.0, 0.8)
