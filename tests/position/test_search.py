@@ -233,9 +233,7 @@ def test_rewarping_shows_the_ground_around_the_match_in_the_photos_perspective()
     assert view.homography is not None
     points = np.array([[0.5, 0.5], [0.5, 0.0], [1.0, 0.5]])
     # The match maps the photo onto a 120 m square whose top is north: up in the photo is left in the new view.
-    np.testing.assert_allclose(
-        transform(view.homography, points), [[0.5, 0.5], [0.3, 0.5], [0.5, 0.3]], atol=1e-6
-    )
+    np.testing.assert_allclose(transform(view.homography, points), [[0.5, 0.5], [0.3, 0.5], [0.5, 0.3]], atol=1e-6)
 
 
 def test_all_headings_are_tried_unless_the_heading_is_known() -> None:

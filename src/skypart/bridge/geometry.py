@@ -12,9 +12,10 @@ _CORNERS = 64
 
 
 def circle_rings(centre: Place, radius_m: float) -> list[list[Place]]:
-    """Closed rings, anticlockwise, around the points within `radius_m` metres: one, or one on each side of the antimeridian.
+    """The circle of radius `radius_m` metres as closed rings, anticlockwise.
 
-    Empty if the circle contains a pole, which no ring can enclose.
+    There are two rings if the circle crosses the antimeridian. There are none if it contains a
+    pole, which no ring can enclose.
     """
     latitude, longitude = centre
     pole = distance_m(latitude=latitude, longitude=longitude, to_latitude=np.array([90.0, -90.0]), to_longitude=0.0)
