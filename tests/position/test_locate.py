@@ -127,17 +127,17 @@ def test_a_photo_from_elsewhere_gets_evidence_and_a_best_guess_but_no_fix(locato
 
 
 def photo_of(kind: str, town: RgbImage) -> RgbImage:
-    dice = np.random.default_rng(0)
+    rng = np.random.default_rng(0)
     rows = np.linspace(0, 1, 300)[:, None, None]
     sky = (np.array([90, 140, 230]) * (1 - rows) + np.array([210, 215, 220]) * rows).repeat(400, axis=1)
     made = {
         "black": np.zeros((300, 400, 3)),
-        "night": dice.normal(3, 3, (300, 400, 3)),
+        "night": rng.normal(3, 3, (300, 400, 3)),
         "white": np.full((300, 400, 3), 255),
-        "overexposed": dice.normal(252, 3, (300, 400, 3)),
-        "grey": dice.normal(120, 3, (300, 400, 3)),
-        "sky": sky + dice.normal(0, 2, (300, 400, 3)),
-        "clouds": sky + 60 * cv2.GaussianBlur(dice.normal(0, 30, (300, 400, 1)), (0, 0), 25)[..., None],
+        "overexposed": rng.normal(252, 3, (300, 400, 3)),
+        "grey": rng.normal(120, 3, (300, 400, 3)),
+        "sky": sky + rng.normal(0, 2, (300, 400, 3)),
+        "clouds": sky + 60 * cv2.GaussianBlur(rng.normal(0, 30, (300, 400, 1)), (0, 0), 25)[..., None],
         "blurred": cv2.GaussianBlur(SHOTS[0].photo(town, 400), (0, 0), 25),
     }
     return np.asarray(np.clip(made[kind], 0, 255), dtype=np.uint8)

@@ -12,17 +12,21 @@ from skypart.errors import SkyPartError
 from skypart.position.fix import Fix
 from skypart.position.track import TrackPoint
 
-DEFAULT = "table"
-_formats: dict[str, OutputFormat] = {}
+BUILT_IN = (
+    table.FORMAT,
+    json_text.FORMAT,
+    geojson.FORMAT,
+    csv_text.FORMAT,
+    kml.FORMAT,
+    gpx.FORMAT,
+)
+DEFAULT = table.FORMAT
+_formats: dict[str, OutputFormat] = {format.name: format for format in BUILT_IN}
 
 
 def register(format: OutputFormat) -> None:
     """Make a format available to `locate` and `track`. A format of the same name is replaced."""
     _formats[format.name] = format
-
-
-for _each in (table.FORMAT, json_text.FORMAT, geojson.FORMAT, csv_text.FORMAT, kml.FORMAT, gpx.FORMAT):
-    register(_each)
 
 
 def format_names() -> list[str]:
@@ -51,7 +55,7 @@ def choose_format(name: str, output: Path | None) -> OutputFormat:
     named = find_format(name) if name else None
     suffix = output.suffix.lower().removeprefix(".") if output is not None else ""
     if suffix not in _formats or (named is not None and suffix in named.other_suffixes):
-        return named or _formats[DEFAULT]
+        return named or DEFAULT
     if named is not None and named.name != suffix:
         raise SkyPartError(
             f"{output}: its suffix means {suffix}, but --format is {named.name}; omit --format or rename the file"
