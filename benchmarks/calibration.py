@@ -1,12 +1,12 @@
-"""Fit the default calibration: how far to trust a fix of the default model on a map nobody calibrated for.
+"""Fit the default calibration: how reliable fixes of the default model are on a map without its own calibration.
 
     python benchmarks/calibration.py [--shared ../shared]
 
-makes maps of places the model never saw: a procedural town, suburb and coast and, where --shared is there, the held-out
-LiDAR site and squares of the held-out city (one date on the map, another in the photos), which are indexed; a campus,
-farmland and other squares of that city, which are not. Renders photos over all of them, half of them in ten weathers;
-those over maps that are not indexed, and real photos of elsewhere, are from outside. Locates them, and writes
-src/skypart/position/default_calibration.json and docs/results/calibration.md with its picture.
+renders maps of places that the model was not trained on. A procedural town, suburb and coast are indexed, and, if
+--shared exists, the held-out LiDAR site and squares of the held-out city (whose photos have another date than the map).
+A campus, farmland and other squares of that city are not indexed. Renders photos over all of them, half of them in ten
+weathers; photos over maps that are not indexed, and real photos of other places, count as from outside. Locates all
+photos and writes src/skypart/position/default_calibration.json and docs/results/calibration.md with its figure.
 """
 
 import argparse
@@ -15,7 +15,7 @@ import json
 import os
 import platform
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -24,14 +24,17 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from skypart.atomic import atomic_path, write_text
+from skypart.bridge.json_text import evidence_to_dict
+from skypart.drawing.files import save_figure
 from skypart.embedding import load
 from skypart.images.weather import CONDITIONS, RENDERING, corrupt
 from skypart.maps.build import build_index
 from skypart.maps.index import MapIndex
 from skypart.maps.views import ViewOptions
-from skypart.position.calibrate import Outcome, cross_validate, draw, fit_outcomes, outcome_of, quality
-from skypart.position.confidence import MATCHING, RIGHT_M
-from skypart.position.fix import Fix
+from skypart.position.calibrate import Outcome, cross_validate, fit_outcomes, measure_outcome, measure_quality
+from skypart.position.confidence import CORRECT_WITHIN_M, MATCHING_VERSION
+from skypart.position.figures import draw_calibration
+from skypart.position.fix import Evidence, Fix, Place
 from skypart.position.labelled import LabelledPhoto
 from skypart.position.locate import Locator
 from skypart.position.photos import locate_photo
@@ -52,14 +55,14 @@ OUTSIDE = ("campus", "farmland")
 CITY = "long_beach"
 SEED = 77
 GEOREFERENCE_M = 12.0
-"""What the shipped radius allows for a real map's own errors of position and height: rendered photos have none."""
+"""Allowance of the shipped radius for position and height errors of a real map; rendered maps have none."""
 
-MOST_WRONG = 0.02
-"""Share of accepted photos that may be wrong: less than where `skypart calibrate` knows the map."""
+MAX_WRONG_SHARE = 0.02
+"""Share of accepted photos that may be wrong: stricter than `skypart calibrate`, which knows the map."""
 
 
 def maps(shared: Path) -> dict[str, tuple[World, bool]]:
-    """Name -> the world and whether it is indexed."""
+    """Worlds by name, and whether each is indexed."""
     found = {}
     for number, style in enumerate((*INDEXED, *OUTSIDE)):
         found[f"{style}-{number}"] = (Region(SEED, number, style, 800.0, 0.5).load(), style in INDEXED)
@@ -68,13 +71,13 @@ def maps(shared: Path) -> dict[str, tuple[World, bool]]:
         found["autzen"] = (find_sources(lidar, 0)[0].load(), True)
     squares = shared / "data" / "naip_california_cc_by"
     if squares.is_dir():
-        here, elsewhere = _apart(find_sources(squares, SEED, surround=True, guess_heights=True))
+        here, elsewhere = _disjoint_pair(find_sources(squares, SEED, surround=True, guess_heights=True))
         found |= {"long-beach": (here.load(), True), "long-beach-elsewhere": (elsewhere.load(), False)}
     return found
 
 
-def _apart(sources: Sequence[RasterSource]) -> tuple[RasterSource, RasterSource]:
-    """Two maps of nine squares of the held-out city, at several dates, that share no square."""
+def _disjoint_pair(sources: Sequence[RasterSource]) -> tuple[RasterSource, RasterSource]:
+    """Two maps of nine squares of the held-out city, with several dates, that share no square."""
     dated = [source for source in sources if source.name.startswith(CITY) and len(source.files) > 1]
 
     def squares(source: RasterSource) -> set[Path]:
@@ -84,23 +87,23 @@ def _apart(sources: Sequence[RasterSource]) -> tuple[RasterSource, RasterSource]
 
 
 def real_photos(shared: Path) -> list[LabelledPhoto]:
-    """Photos of a camera in flight, of places that are on none of the maps."""
+    """Real aerial photos of places that are on none of the maps."""
     files = sorted((shared / "data" / "caliterra_cc0").glob("*.jpg"))
     return [LabelledPhoto(path=file, latitude=None, longitude=None) for file in files]
 
 
 def photograph(work: Path, name: str, world: World, inside: bool, count: int) -> list[LabelledPhoto]:
-    """Photos at random poses, every second one in a weather of its own."""
+    """Render photos at random poses, every second one in some weather."""
     photos = []
     for number in track(range(count), f"photos of {name}"):
         rng = np.random.default_rng([SEED, number, len(name)])
         path = work / name / f"{number:03d}-{RENDERING}.jpg"
         pose = random_pose(world, rng, altitude=(70.0, 200.0), tilt=(40.0, 90.0), fov=(45.0, 65.0), margin=130.0)
         if not path.is_file():
-            picture = render_drone(world, pose, 320, sample_appearance(rng, "drone"), rng)
+            image = render_drone(world, pose, 320, sample_appearance(rng, "drone"), rng)
             weather = CONDITIONS[number // 2 % len(CONDITIONS)] if number % 2 else "normal"
             with atomic_path(path) as temporary:
-                Image.fromarray(corrupt(picture, weather, "paper", SEED, name + str(number))).save(temporary)
+                Image.fromarray(corrupt(image, weather, "paper", SEED, name + str(number))).save(temporary)
         longitude, latitude = world.lonlat(*pose.target)
         photos.append(
             LabelledPhoto(path=path, latitude=latitude if inside else None, longitude=longitude if inside else None)
@@ -108,29 +111,38 @@ def photograph(work: Path, name: str, world: World, inside: bool, count: int) ->
     return photos
 
 
-def locate_all(locator: Locator, photos: Sequence[LabelledPhoto], kept: Path) -> list[Outcome]:
-    """Locate photos as `skypart locate` does; what was found is kept, so that a run goes on where it was."""
-    known: dict[str, dict[str, float]] = json.loads(kept.read_text()) if kept.is_file() else {}
+def locate_all(locator: Locator, photos: Sequence[LabelledPhoto], cache: Path) -> list[Outcome]:
+    """Locate photos as `skypart locate` does. Evidence and best guesses are cached, so that a run can resume."""
+    known: dict[str, dict[str, float | None]] = json.loads(cache.read_text()) if cache.is_file() else {}
     outcomes = []
     for photo in track(photos, "locating"):
         name = f"{photo.path.parent.name}/{photo.path.name}"
         if name not in known:
-            known[name] = locate_photo(locator, photo.path).evidence
-            write_text(kept, json.dumps(known))
-        evidence = known[name]
-        if evidence:
-            outcomes.append(outcome_of(photo, Fix(photo=str(photo.path), evidence=evidence)))
+            known[name] = evidence_to_dict(locate_photo(locator, photo.path))
+            write_text(cache, json.dumps(known))
+        outcome = measure_outcome(photo, cached_fix(str(photo.path), known[name]))
+        if outcome is not None:
+            outcomes.append(outcome)
     return outcomes
 
 
+def cached_fix(photo: str, values: Mapping[str, float | None]) -> Fix:
+    """A fix with the cached evidence and best guess only; without either if nothing could be seen in the photo."""
+    numbers = {name: float("nan") if value is None else value for name, value in values.items()}
+    if not numbers:
+        return Fix(photo=photo)
+    guess = Place(numbers.pop("latitude"), numbers.pop("longitude"))
+    return Fix(photo=photo, evidence=Evidence(**numbers), best_guess=guess)
+
+
 def by_map(outcomes: Sequence[Outcome], over: Sequence[str], radius: NDArray[np.float64]) -> list[str]:
-    """Rows of a table: photos of each map, or from outside, their best guesses and what became of them."""
+    """Table rows: the photos of each map, or from outside, with the accuracy of their best guesses and fixes."""
     rows = []
     for name in dict.fromkeys(over):
         here = np.array([each == name for each in over])
         errors, fixed = np.array([o.error_m for o in outcomes])[here], np.isfinite(radius[here])
         outside = bool(np.isinf(errors).all())
-        right = errors <= RIGHT_M
+        right = errors <= CORRECT_WITHIN_M
         guess = "" if outside else f"{100 * float(right.mean()):.0f}"
         wrong = "" if outside or not fixed.any() else f"{100 * float(np.mean(~right[fixed])):.0f}"
         title = f"{name}, {int(here.sum())}" + (", outside" if outside else "")
@@ -142,7 +154,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--shared", type=Path, default=ROOT.parent / "shared")
     parser.add_argument("--work", type=Path, default=ROOT / "runs" / "calibration")
-    parser.add_argument("--photos", type=int, default=40, help="a map")
+    parser.add_argument("--photos", type=int, default=40, help="per map")
     parser.add_argument("--model", default="default")
     arguments = parser.parse_args()
     photos: list[LabelledPhoto] = []
@@ -161,38 +173,42 @@ def main() -> None:
     build_index(
         [str(path) for path in rasters], index, embedder, arguments.model, ViewOptions((110.0, 170.0, 250.0), 0.45)
     )
-    kept = arguments.work / f"evidence-{embedder.digest[:12]}-{MATCHING}.json"
-    outcomes = locate_all(Locator(MapIndex(index), embedder), photos, kept)
+    cache = arguments.work / f"evidence-{embedder.digest[:12]}-{MATCHING_VERSION}.json"
+    outcomes = locate_all(Locator(MapIndex(index), embedder), photos, cache)
     source = f"{len(outcomes)} photos, benchmarks/calibration.py"
-    calibration = replace(fit_outcomes(outcomes, source, MOST_WRONG), floor_m=GEOREFERENCE_M, model=embedder.digest)
-    over = [Path(outcome.fix.photo).parent.name for outcome in outcomes]
-    confidence, radius = cross_validate(outcomes, most_wrong=MOST_WRONG, groups=over)
-    found = quality(outcomes, confidence, radius)
-    draw(outcomes, confidence, radius, ROOT / "docs" / "results" / "calibration.png")
+    calibration = replace(
+        fit_outcomes(outcomes, source, MAX_WRONG_SHARE), floor_m=GEOREFERENCE_M, model=embedder.digest
+    )
+    over = [Path(outcome.photo).parent.name for outcome in outcomes]
+    confidence, radius = cross_validate(outcomes, max_wrong=MAX_WRONG_SHARE, groups=over)
+    found = measure_quality(outcomes, confidence, radius)
+    errors = np.array([outcome.error_m for outcome in outcomes])
+    save_figure(draw_calibration(errors, confidence, radius), ROOT / "docs" / "results" / "calibration.png")
     write_text(
         ROOT / "src" / "skypart" / "position" / "default_calibration.json",
         json.dumps(calibration.to_dict(), indent=1) + "\n",
     )
-    right = [o.error_m <= RIGHT_M for o in outcomes if not o.outside]
+    right = [o.error_m <= CORRECT_WITHIN_M for o in outcomes if not o.outside]
     lines = [
         "# The default calibration",
         "",
         "Rendered photos (half of them clean, half in the ten `paper` weathers, any heading, 70 to 200 m, tilt 40 to",
-        "90 degrees) over maps the default model never saw: a procedural town, suburb and coast, a LiDAR site, and",
-        "nine squares of a city over guessed heights, whose photos are of another year than the map. From outside:",
-        f"photos over maps not indexed (a campus, farmland, nine other squares of that city) and {len(real)} real ones",
-        "of elsewhere (Caliterra). The photos of each map are judged by a calibration fitted without that map, with a",
-        f"threshold such that at most {MOST_WRONG:.0%} of the accepted are wrong. The shipped calibration is fitted on",
-        f"all of them, and joins to every radius {GEOREFERENCE_M:.0f} m (as legs of a",
-        "right triangle) for errors of a real map's georeference and heights, which rendered photos cannot show.",
+        "90 degrees) over maps that the default model was not trained on: a procedural town, suburb and coast, a LiDAR",
+        "site, and nine squares of a city with estimated heights, whose photos are from another year than the map.",
+        "From outside: photos over maps that are not indexed (a campus, farmland, nine other squares of that city) and",
+        f"{len(real)} real photos of another place (Caliterra). The photos of each map are judged by a calibration",
+        f"fitted without that map, with a threshold at which at most {MAX_WRONG_SHARE:.0%} of the accepted photos are",
+        "wrong. The shipped calibration is fitted to all photos. It adds to every radius, like the other leg of a",
+        f"right triangle, {GEOREFERENCE_M:.0f} m for the errors of a real map in position and height, which rendered",
+        "maps do not have.",
         "",
         "| | |",
         "|---|---|",
         f"| photos of the maps, from outside | {found.photos}, {found.outside} |",
-        f"| best guess within {RIGHT_M:.0f} m, before any threshold | {100 * float(np.mean(right)):.1f} % |",
+        f"| best guess within {CORRECT_WITHIN_M:.0f} m, before any threshold | {100 * float(np.mean(right)):.1f} % |",
         f"| with a fix | {100 * found.accepted:.1f} % |",
         f"| truth inside the 95 % radius | {100 * found.covered:.1f} % |",
-        f"| of all fixes, those of photos from outside included, wrong by more than {RIGHT_M:.0f} m | "
+        f"| of all fixes, those of photos from outside included, wrong by more than {CORRECT_WITHIN_M:.0f} m | "
         f"{100 * found.wrong:.1f} % |",
         f"| false accepts of photos from outside | {100 * found.false_accepts:.1f} % |",
         f"| median 95 % radius | {found.median_radius_m:.0f} m |",

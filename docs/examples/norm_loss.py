@@ -20,4 +20,5 @@ class NormLoss(LossTerm):
 
     def forward(self, part_pooled: Tensor) -> Tensor:
         """Scalar loss of part_pooled (B, C), which the head gives."""
-        return (part_pooled.norm(dim=-1) - 1).square().mean()
+        loss: Tensor = (part_pooled.norm(dim=-1) - 1).square().mean()
+        return loss

@@ -295,18 +295,17 @@ def locate(
 ) -> None:
     """Say where photos were taken, with a 95 % error radius, or why not (exit code 3 if any has no fix)."""
     from skypart.atomic import check_place, write_text
-    from skypart.bridge.formats import FIX_FORMATS, write_fixes
-    from skypart.position.photos import NO_FIX, locate_photos, open_locator, read_format, read_hints, read_prior
+    from skypart.bridge.formats import choose_format
+    from skypart.position.photos import NO_FIX, locate_photos, open_locator, read_hints, read_prior
 
-    write_fixes([], format or "table")
-    format = read_format(format, output, FIX_FORMATS)
+    chosen = choose_format(format, output)
     if output is not None:
         check_place(output)
     hints = read_hints(heading, altitude, tilt, fov)
     prior = read_prior(near, radius)
     locator = open_locator(index, model, device, network=network)
     fixes = locate_photos(locator, photos, prior, hints, exif=not no_exif)
-    text = write_fixes(fixes, format)
+    text = chosen.fixes(fixes)
     if output is None:
         typer.echo(text)
     else:
@@ -345,13 +344,18 @@ def track(
     network: Annotated[bool, typer.Option(help="Allow maps on the network.")] = False,
 ) -> None:
     """Follow a flight: locate its frames and filter them into one path."""
-    from skypart.bridge.follow import follow
+    from skypart.bridge.formats import TrackFile
+    from skypart.position.flight import follow_flight
     from skypart.position.photos import open_locator
-    from skypart.position.track_options import TrackOptions
+    from skypart.position.track import TrackOptions
 
     options = TrackOptions(max_speed=max_speed)
     locator = open_locator(index, model, network=network)
-    typer.echo(follow(locator, flight, output, options, rate, interval, truth, picture))
+    track_file = TrackFile(output)
+    result = follow_flight(
+        locator, flight, track_file, options, rate_hz=rate, interval_s=interval, truth=truth, figure=picture
+    )
+    typer.echo(result.report())
 
 
 @app.command()

@@ -1,4 +1,4 @@
-"""`skypart demo`: the main job on a town made from a seed, or on real data: index, locate, track, and the page."""
+"""`skypart demo`: index a map, locate photos, track a flight and show the web page, on a made-up town or real data."""
 
 import hashlib
 import math
@@ -16,76 +16,87 @@ from rich.markup import escape
 from rich.table import Column, Table
 
 from skypart.atomic import write_text
-from skypart.bridge.follow import follow
-from skypart.demo_town import Town, csv_text, make_town
+from skypart.bridge.formats import TrackFile
+from skypart.demo_town import DemoFiles, csv_text, make_town
 from skypart.drawing.files import save_figure
 from skypart.embedding import load
 from skypart.errors import SkyPartError
 from skypart.maps.build import build_index
 from skypart.maps.index import MapIndex
 from skypart.maps.views import ViewOptions
+from skypart.position.figures import draw_fixes
 from skypart.position.fix import Fix
-from skypart.position.fix_picture import draw_fixes
+from skypart.position.flight import follow_flight
 from skypart.position.labelled import LabelledPhoto, read_labelled
 from skypart.position.locate import Locator
 from skypart.position.photos import locate_photo
-from skypart.position.track_options import TrackOptions
+from skypart.position.track import TrackOptions
 from skypart.progress import track as progress
 
 PORT = 8000
-CUT = ViewOptions((150.0, 230.0), 0.35)
-"""How the town is cut into views: coarse, for the demo is to be quick."""
+TOWN_VIEWS = ViewOptions((150.0, 230.0), 0.35)
+"""How the town is cut into views: coarsely, to keep the demo quick."""
 
 
 @dataclass(frozen=True)
-class Material:
-    """What a demo runs on, and how: cut of the map into views, frames a second, photos at most."""
+class DemoData:
+    """The files of a demo and how they are used.
 
-    files: Town
-    options: ViewOptions
+    views: how the maps are cut. rate_hz: frames per second of the video. max_photos: photos to locate.
+    """
+
+    files: DemoFiles
+    views: ViewOptions
     rate_hz: float
-    photo_count: int
+    max_photos: int
 
 
 def run_demo(out: Path, real: Path | None = None, model: str = "default", page: bool | None = None) -> None:
-    """Index a map, locate photos, track a video, print the true errors and draw them; then show the page.
+    """Index maps, locate photos, track a video, print and draw the true errors, then show the web page.
 
-    page: None opens it where there is a display and a terminal; without, its address is printed.
+    real: folder with a GeoTIFF, labelled photos and a video; by default a town is rendered. page: whether to open the
+    page; None opens it if there is a display and a terminal. Otherwise its address is printed.
     """
     console = Console()
     started = time.monotonic()
     if real is None:
-        console.print("[bold]1[/] making a town and its neighbours, and a flight over it in changing weather")
-        material = Material(make_town(out / "town"), CUT, 1.0, 99)
+        console.print("[bold]1[/] rendering a town, its neighbours, and a flight over the town in changing weather")
+        data = DemoData(make_town(out / "town"), TOWN_VIEWS, 1.0, 99)
     else:
-        material = real_material(real, out)
-    files = material.files
+        data = real_data(real, out)
+    files = data.files
     console.print(f"[bold]2[/] indexing {len(files.maps)} maps")
-    index = out / ("town.skyindex" if real is None else f"real-{_short(real)}.skyindex")
+    index = out / ("town.skyindex" if real is None else f"real-{_short_hash(real)}.skyindex")
     embedder = load(model)
-    build_index([str(path) for path in files.maps], index, embedder, model, material.options)
+    build_index([str(path) for path in files.maps], index, embedder, model, data.views)
     locator = Locator(MapIndex(index), embedder)
     photos = read_labelled(files.photos)
-    photos = photos[:: max(1, len(photos) // material.photo_count)]
+    photos = photos[:: max(1, len(photos) // data.max_photos)]
     console.print(f"[bold]3[/] locating {len(photos)} photos")
     fixes = [locate_photo(locator, photo.path) for photo in progress(photos, "locating")]
     console.print(fix_table(fixes, photos))
-    drawn = draw_fixes(locator.index.render(), locator.index.bounds, fixes, photos)
-    save_figure(drawn, out / "fixes.png")
+    figure = draw_fixes(locator.index.render(), locator.index.bounds, fixes, photos)
+    save_figure(figure, out / "fixes.png")
     console.print(f"[bold]4[/] tracking {escape(files.video.name)}")
-    options = TrackOptions(max_speed=45.0)
-    drawing = out / "track.png"
-    text = follow(locator, files.video, out / "track.gpx", options, material.rate_hz, 1.0, files.truth, drawing)
-    console.print(text, highlight=False)
+    flight = follow_flight(
+        locator,
+        files.video,
+        TrackFile(out / "track.gpx"),
+        TrackOptions(max_speed=45.0),
+        rate_hz=data.rate_hz,
+        truth=files.truth,
+        figure=out / "track.png",
+    )
+    console.print(flight.report(), highlight=False)
     console.print(
-        f"   {time.monotonic() - started:.0f} s in all; maps of the results: {out}/fixes.png, {out}/track.png",
+        f"   {time.monotonic() - started:.0f} s in total; maps of the results: {out}/fixes.png, {out}/track.png",
         markup=False,
     )
     _show_page(locator, files.photos, index, page, console)
 
 
 def _show_page(locator: Locator, photos: Path, index: Path, page: bool | None, console: Console) -> None:
-    """Open the page, or say how."""
+    """Open the page, or print how to open it."""
     if page is None:
         display = bool(os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")) or sys.platform == "darwin"
         page = display and sys.stdout.isatty()
@@ -103,7 +114,7 @@ def _show_page(locator: Locator, photos: Path, index: Path, page: bool | None, c
 
 
 def fix_table(fixes: Sequence[Fix], photos: Sequence[LabelledPhoto]) -> Table:
-    """A row a photo: where it was found, how sure, and how far from the truth."""
+    """One row per photo: position, 95 % radius, error and confidence."""
     name = Column("photo", no_wrap=True)
     table = Table("", name, "latitude", "longitude", "95 %", "error", "trust", "", padding=(0, 1, 0, 0), box=SIMPLE)
     for number, (fix, photo) in enumerate(zip(fixes, photos, strict=True), start=1):
@@ -119,8 +130,8 @@ def fix_table(fixes: Sequence[Fix], photos: Sequence[LabelledPhoto]) -> Table:
     return table
 
 
-def real_material(folder: Path, out: Path) -> Material:
-    """A GeoTIFF, labelled photos and a video in one folder."""
+def real_data(folder: Path, out: Path) -> DemoData:
+    """Find GeoTIFFs, labelled photos and a video in one folder; write the video's true positions to `out`."""
     files = sorted(path for path in folder.glob("*") if path.is_file() and not path.name.startswith("."))
     maps = tuple(path for path in files if path.suffix.lower() in (".tif", ".tiff"))
     videos = [path for path in files if path.suffix.lower() in (".mp4", ".mov", ".avi", ".mkv")]
@@ -128,20 +139,20 @@ def real_material(folder: Path, out: Path) -> Material:
         raise SkyPartError(f"{folder}: needs a GeoTIFF (*.tif), a video and a CSV of labelled photos")
     truth = out / "truth.csv"
     _write_truth(folder, truth)
-    return Material(Town(maps, folder, videos[0], truth), ViewOptions((120.0, 200.0), 0.5), 0.25, 10)
+    return DemoData(DemoFiles(maps, folder, videos[0], truth), ViewOptions((120.0, 200.0), 0.5), 0.25, 10)
 
 
-def _short(folder: Path) -> str:
-    """A few digits that stand for a folder, so that two of them do not share an index."""
+def _short_hash(folder: Path) -> str:
+    """Eight digits that identify a folder, so that two folders do not share an index."""
     return hashlib.blake2b(str(folder.resolve()).encode(), digest_size=4).hexdigest()
 
 
 def _write_truth(folder: Path, truth: Path) -> None:
-    """Positions of the labelled frames by frame number, as `skypart track --truth` reads them."""
+    """Write the positions of labelled frames by frame number, for `skypart track --truth`."""
     photos = read_labelled(folder)
     numbers = [re.findall(r"\d+", photo.path.stem) for photo in photos]
     if not all(numbers):
-        raise SkyPartError(f"{folder}: names of labelled frames must end with their number in the video")
+        raise SkyPartError(f"{folder}: names of labelled frames must end in their frame number; rename them")
     rows = [
         (int(found[-1]), photo.latitude, photo.longitude)
         for found, photo in zip(numbers, photos, strict=True)

@@ -1,4 +1,4 @@
-"""The demo's town: maps of it and of look-alike neighbours, and a flight over it in changing weather."""
+"""The demo's town: maps of it and of similar neighbours, and a flight over it in changing weather."""
 
 import csv
 import io
@@ -29,17 +29,17 @@ EXTENT = 1200.0
 GSD = 0.5
 PHOTO = (480, 10)
 VIDEO = (320, 24)
-"""Edge in pixels, and how many photos or seconds."""
+"""Edge in pixels, and number of photos or seconds."""
 SWING = 0.06
-"""Half the width of the flight's S, as a share of the town's edge."""
+"""Half the width of the S-shaped flight, as a share of the town's edge."""
 STYLES = ("town", "suburb", "town")
-"""The first is flown over; the others are there to be confused with."""
+"""The first is flown over; the others are similar places that it could be confused with."""
 WEATHER = ("normal", "fog", "normal", "rain", "normal", "wind", "snow", "normal", "dark", "over_exposure")
 
 
 @dataclass(frozen=True)
-class Town:
-    """Files of a demo. photos: a folder with labels. video: of a flight; truth: a CSV of it."""
+class DemoFiles:
+    """Files of a demo. photos: a folder with labels. video: of a flight. truth: CSV of its true positions."""
 
     maps: tuple[Path, ...]
     photos: Path
@@ -47,12 +47,12 @@ class Town:
     truth: Path
 
 
-def make_town(out: Path) -> Town:
-    """Make maps, photos, and a video under `out`; what is there already from the same seed is kept."""
+def make_town(out: Path) -> DemoFiles:
+    """Render maps, photos and a video into `out`. Files of an earlier run with the same settings are kept."""
     maps = tuple(out / f"{chr(97 + number)}_{style}.tif" for number, style in enumerate(STYLES))
-    town = Town(maps, out / "photos", out / "flight.mp4", out / "truth.csv")
+    town = DemoFiles(maps, out / "photos", out / "flight.mp4", out / "truth.csv")
     note = out / "town.json"
-    made = json.dumps(
+    settings = json.dumps(
         {
             "seed": SEED,
             "extent": EXTENT,
@@ -63,7 +63,7 @@ def make_town(out: Path) -> Town:
             "weather": RENDERING,
         }
     )
-    if note.is_file() and note.read_text(encoding="utf-8") == made:
+    if note.is_file() and note.read_text(encoding="utf-8") == settings:
         return town
     for number, (style, path) in enumerate(zip(STYLES, maps, strict=True)):
         world = Region(SEED, number, style, EXTENT, GSD).load()
@@ -71,12 +71,12 @@ def make_town(out: Path) -> Town:
         write_geotiff(path, render_map(world, look), world)
         if number == 0:
             _fly(world, town)
-    write_text(note, made)
+    write_text(note, settings)
     return town
 
 
-def _fly(world: World, town: Town) -> None:
-    """Photos at scattered places, and a video along a path, each in its weather."""
+def _fly(world: World, town: DemoFiles) -> None:
+    """Render photos at random places and a video along a path, each in its own weather."""
     look = sample_appearance(np.random.default_rng([SEED, 99]), "drone")
     lighting = Lighting(world.drone, look)
     rng = np.random.default_rng([SEED, 5])
@@ -114,7 +114,7 @@ def _fly(world: World, town: Town) -> None:
 
 
 def _path(seconds: int) -> Iterator[tuple[float, float, float]]:
-    """Where the camera looks each second, local metres, and its heading: an S over the town at 20 to 30 m/s."""
+    """Where the camera looks each second, in local metres, and its heading: an S over the town at 20 to 30 m/s."""
 
     def spot(t: float) -> tuple[float, float]:
         return EXTENT * (0.5 + SWING * math.sin(2 * math.pi * t)), -EXTENT * (0.28 + 0.44 * t)
@@ -125,7 +125,7 @@ def _path(seconds: int) -> Iterator[tuple[float, float, float]]:
 
 
 def _write_video(path: Path, frames: Iterator[RgbImage]) -> None:
-    """One frame a second, MPEG-4."""
+    """Write one frame per second as MPEG-4."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with atomic_path(path) as temporary:
         writer = cv2.VideoWriter(str(temporary), cv2.VideoWriter.fourcc(*"mp4v"), 1.0, (VIDEO[0], VIDEO[0]))
@@ -137,7 +137,7 @@ def _write_video(path: Path, frames: Iterator[RgbImage]) -> None:
 
 
 def csv_text(names: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
-    """A CSV with a line of names."""
+    """A CSV with a header."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(names)

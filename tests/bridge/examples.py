@@ -1,8 +1,8 @@
-"""Fixes and a track with everything that is hard to write."""
+"""Fixes and a track with values that are hard to write."""
 
 from skypart.geo.footprint import Footprint
-from skypart.position.fix import Candidate, Fix, Peak
-from skypart.position.track_point import TrackPoint
+from skypart.position.fix import Candidate, Evidence, Fix, Peak, Place
+from skypart.position.track import TrackPoint
 
 NAME = 'Dach & Hof <1>, "Süd".jpg'
 GOOD = Fix(
@@ -20,7 +20,10 @@ GOOD = Fix(
     ),
     peaks=(Peak(latitude=48.208, longitude=16.373, weight=0.6, spread_m=40.0),),
     seconds=0.8,
-    evidence={"inliers": 31.0, "odd": float("nan")},
+    evidence=Evidence(
+        similarity=0.71, agreement=0.6, inliers=31.0, inlier_share=0.4, alignment=float("nan"), scale_m=20.9
+    ),
+    best_guess=Place(48.20817, 16.37382),
 )
 BAD = Fix(photo="nacht\x01\udcff.jpg", reason="the photo is almost black; nothing can be seen in it", confidence=0.02)
 EDGE = Fix(photo="fiji.jpg", latitude=-17.0, longitude=179.9999, radius_m=100.0, confidence=0.5)

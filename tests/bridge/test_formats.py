@@ -1,4 +1,4 @@
-"""Every format is read back by an independent parser and says what was written."""
+"""Every format is read back by an independent parser."""
 
 import csv
 import io
@@ -10,13 +10,13 @@ from xml.etree import ElementTree
 
 import pytest
 
-from skypart.bridge.formats import FIX_FORMATS, TRACK_SUFFIXES, write_fixes, write_track
+from skypart.bridge.formats import TrackFile, choose_format, format_names, track_suffixes, write_fixes
 from skypart.errors import SkyPartError
 from tests.bridge.examples import BAD, CROSSING, FIXES, GOOD, NAME, TRACK
 
 GPX = "{http://www.topografix.com/GPX/1/1}"
 KML = "{http://www.opengis.net/kml/2.2}"
-# Order of the children of a point in the GPX 1.1 schema (wptType), those we write.
+# Order of the children of a point in the GPX 1.1 schema (wptType), as far as we write them.
 GPX_ORDER = ["ele", "time", "name", "cmt", "desc", "src", "link", "sym", "type", "fix", "extensions"]
 
 
@@ -32,7 +32,7 @@ def strict(text: str) -> dict[str, object]:
 
 
 def track_text(tmp_path: Path, suffix: str, start: datetime | None = None) -> str:
-    write_track(TRACK, tmp_path / f"t{suffix}", start)
+    TrackFile(tmp_path / f"t{suffix}").write(TRACK, start)
     return (tmp_path / f"t{suffix}").read_text(encoding="utf-8")
 
 
@@ -42,10 +42,20 @@ def test_json_holds_every_field() -> None:
     fixes = content["fixes"]
     assert isinstance(fixes, list) and len(fixes) == 4
     good = fixes[0]
-    assert set(good) == {*GOOD.__dataclass_fields__, "found"}
+    assert set(good) == {*GOOD.__dataclass_fields__, "found"} - {"best_guess"}
     assert good["photo"] == NAME and good["found"] is True and good["latitude"] == GOOD.latitude
     assert good["candidates"][0]["footprint"]["metres"] == 200.0 and good["peaks"][0]["spread_m"] == 40.0
-    assert good["evidence"] == {"inliers": 31.0, "odd": None}
+    assert list(good["evidence"].items()) == [
+        ("similarity", 0.71),
+        ("agreement", 0.6),
+        ("inliers", 31.0),
+        ("inlier_share", 0.4),
+        ("alignment", None),
+        ("scale_m", 20.9),
+        ("latitude", 48.20817),
+        ("longitude", 16.37382),
+    ]
+    assert fixes[1]["evidence"] == {}
     assert fixes[1]["found"] is False and fixes[1]["latitude"] is None and fixes[1]["reason"] == BAD.reason
     assert fixes[3]["radius_m"] is None and fixes[3]["found"] is False
 
@@ -92,14 +102,14 @@ def test_kml_reads_back() -> None:
     assert data["confidence"] == "0.93" and data["heading_deg"] == "271.25"
 
 
-def test_gpx_way_points_read_back() -> None:
+def test_gpx_waypoints_read_back() -> None:
     root = ElementTree.fromstring(write_fixes(FIXES, "gpx"))
     points = root.findall(f"{GPX}wpt")
     assert [each.findtext(f"{GPX}name") for each in points] == [NAME, "fiji.jpg"]
     assert float(points[0].get("lat") or 0) == GOOD.latitude
 
 
-def test_table_says_the_position_or_the_reason() -> None:
+def test_the_table_has_the_position_or_the_reason() -> None:
     text = write_fixes(FIXES[:2], "table")
     assert "48.208170" in text and "16.373820" in text and "24 m" in text and "271°" in text
     assert "no fix" in text and "almost black" in text
@@ -107,7 +117,7 @@ def test_table_says_the_position_or_the_reason() -> None:
     assert "nan " not in write_fixes(FIXES, "table")
 
 
-def test_square_brackets_in_names_are_no_markup() -> None:
+def test_square_brackets_in_names_are_not_markup() -> None:
     assert "[red]a.jpg" in write_fixes([replace(GOOD, photo="[red]a.jpg")], "table")
 
 
@@ -135,7 +145,7 @@ def test_gpx_track_has_segments_times_and_the_schema_order(tmp_path: Path) -> No
     assert root.findtext(f"{GPX}metadata/{GPX}desc") is None
 
 
-def test_gpx_says_where_its_clock_is_not_the_true_one(tmp_path: Path) -> None:
+def test_gpx_notes_an_unknown_start_or_time_zone(tmp_path: Path) -> None:
     unknown = ElementTree.fromstring(track_text(tmp_path, ".gpx"))
     assert "not known" in (unknown.findtext(f"{GPX}metadata/{GPX}desc") or "")
     assert unknown.findtext(f".//{GPX}time") == "1970-01-01T00:00:01.000Z"
@@ -145,7 +155,7 @@ def test_gpx_says_where_its_clock_is_not_the_true_one(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("suffix", [".csv", ".kml", ".geojson"])
-def test_the_time_of_a_clock_without_zone_is_not_called_utc(tmp_path: Path, suffix: str) -> None:
+def test_times_without_a_zone_are_not_written_as_utc(tmp_path: Path, suffix: str) -> None:
     text = track_text(tmp_path, suffix, datetime(2024, 5, 6, 7))
     assert "2024-05-06T07:00:02.500" in text and "2024-05-06T07:00:02.500Z" not in text
     east = datetime(2024, 5, 6, 7, tzinfo=timezone(timedelta(hours=2)))
@@ -160,7 +170,7 @@ def test_geojson_track(tmp_path: Path) -> None:
     assert path["coordinates"] == [[[16.30, 48.20], [16.31, 48.21]], [[16.40, 48.25], [16.41, 48.26]]]
     assert features[1]["geometry"] is None and features[1]["properties"]["state"] == "lost"
     assert features[2]["properties"]["radius_m"] == 12.0 and features[2]["properties"]["photo"] == NAME
-    write_track(TRACK[1:3], tmp_path / "short.geojson")
+    TrackFile(tmp_path / "short.geojson").write(TRACK[1:3])
     short = strict((tmp_path / "short.geojson").read_text(encoding="utf-8"))["features"]
     assert isinstance(short, list) and short[0]["geometry"]["type"] == "LineString"
 
@@ -182,23 +192,23 @@ def test_kml_track(tmp_path: Path) -> None:
     assert whens[0] == "2024-05-06T00:00:01.000Z" and len(whens) == 4
 
 
-def test_tracks_across_the_antimeridian_never_go_round_the_world(tmp_path: Path) -> None:
-    write_track(CROSSING, tmp_path / "a.geojson")
+def test_tracks_across_the_antimeridian_are_split(tmp_path: Path) -> None:
+    TrackFile(tmp_path / "a.geojson").write(CROSSING)
     features = strict((tmp_path / "a.geojson").read_text(encoding="utf-8"))["features"]
     assert isinstance(features, list)
     lines = features[0]["geometry"]["coordinates"]
     assert len(lines) == 2 and lines[0][-1][0] == 180.0 and lines[1][0][0] == -180.0
     assert lines[0][-1][1] == lines[1][0][1] == pytest.approx(-17.0 - 0.001 / 3)
-    write_track(CROSSING, tmp_path / "a.kml")
+    TrackFile(tmp_path / "a.kml").write(CROSSING)
     root = ElementTree.parse(tmp_path / "a.kml")
     for line in root.iter(f"{KML}LineString"):
         degrees = [float(c.split(",")[0]) for c in (line.findtext(f"{KML}coordinates") or "").split()]
         assert max(degrees) - min(degrees) < 1
 
 
-@pytest.mark.parametrize("suffix", TRACK_SUFFIXES)
-def test_a_flight_that_was_never_found_is_a_valid_file(tmp_path: Path, suffix: str) -> None:
-    write_track([TRACK[0], TRACK[3]], tmp_path / f"t{suffix}")
+@pytest.mark.parametrize("suffix", track_suffixes())
+def test_a_track_without_positions_is_a_valid_file(tmp_path: Path, suffix: str) -> None:
+    TrackFile(tmp_path / f"t{suffix}").write([TRACK[0], TRACK[3]])
     text = (tmp_path / f"t{suffix}").read_text(encoding="utf-8")
     if suffix in (".gpx", ".kml"):
         ElementTree.fromstring(text)
@@ -209,22 +219,55 @@ def test_a_flight_that_was_never_found_is_a_valid_file(tmp_path: Path, suffix: s
         assert len(text.splitlines()) == 3
 
 
-@pytest.mark.parametrize("format", FIX_FORMATS)
+@pytest.mark.parametrize("format", format_names())
 def test_no_fixes_at_all(format: str) -> None:
     assert write_fixes([], format)
 
 
-def test_unknown_formats_name_those_that_work(tmp_path: Path) -> None:
+def test_errors_about_unknown_formats_list_the_known_ones(tmp_path: Path) -> None:
     with pytest.raises(SkyPartError, match=r"table, json, geojson, csv, kml"):
         write_fixes(FIXES, "shp")
     for name in ("a.shp", "a"):
-        with pytest.raises(SkyPartError, match=r"\.gpx, \.geojson, \.csv, \.kml"):
-            write_track(TRACK, tmp_path / name)
+        with pytest.raises(SkyPartError, match=r"\.geojson, \.csv, \.kml, \.gpx"):
+            TrackFile(tmp_path / name)
     assert list(tmp_path.iterdir()) == []
 
 
-def test_the_place_of_the_drone_is_told() -> None:
+def test_the_position_of_the_drone_is_written() -> None:
     fix = replace(GOOD, drone_latitude=47.5, drone_longitude=8.25)
     assert "drone at 47.500000, 8.250000" in " ".join(write_fixes([fix], "table").split())
     assert "drone at 47.50000000, 8.25000000" in write_fixes([fix], "gpx")
     assert "drone at" not in write_fixes([replace(fix, drone_latitude=None, drone_longitude=None)], "gpx")
+
+
+@pytest.mark.parametrize(
+    ("format", "output", "chosen"),
+    [
+        ("", None, "table"),
+        ("", "fixes", "table"),
+        ("", "fixes.txt", "table"),
+        ("", "fixes.geojson", "geojson"),
+        ("", "FIXES.KML", "kml"),
+        ("CSV", None, "csv"),
+        ("csv", "fixes.txt", "csv"),
+        ("csv", "fixes.csv", "csv"),
+        ("geojson", "fixes.json", "geojson"),
+    ],
+)
+def test_the_format_is_the_named_one_or_that_of_the_suffix(format: str, output: str | None, chosen: str) -> None:
+    assert choose_format(format, None if output is None else Path(output)).name == chosen
+
+
+@pytest.mark.parametrize(("format", "output"), [("table", "a.csv"), ("json", "a.geojson"), ("kml", "a.GPX")])
+def test_a_named_format_that_contradicts_the_suffix_raises(format: str, output: str) -> None:
+    with pytest.raises(SkyPartError, match=f"its suffix means .*, but --format is {format}; omit --format"):
+        choose_format(format, Path(output))
+
+
+def test_a_track_file_is_checked_before_it_is_written(tmp_path: Path) -> None:
+    (tmp_path / "folder.gpx").mkdir()
+    with pytest.raises(SkyPartError, match="is a folder"):
+        TrackFile(tmp_path / "folder.gpx")
+    with pytest.raises(SkyPartError, match=r"a\.json: \.json is not a track format"):
+        TrackFile(tmp_path / "a.json")
+    assert TrackFile(tmp_path / "A.GPX").path == tmp_path / "A.GPX" and not (tmp_path / "A.GPX").exists()

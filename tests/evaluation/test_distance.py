@@ -7,7 +7,7 @@ from pyproj import Geod
 
 from skypart.errors import SkyPartError
 from skypart.evaluation import distance, match_errors, meter_accuracy, sdm
-from skypart.evaluation.distance import haversine
+from skypart.geo.geodesy import EARTH_RADIUS_M, haversine_m
 from tests.evaluation.plain_loop import plain_sdm
 
 
@@ -77,8 +77,8 @@ def test_antipodes_are_half_a_circumference_apart() -> None:
     rng = np.random.default_rng(0)
     here = np.column_stack([rng.uniform(-180, 0, 200), rng.uniform(-90, 90, 200)])
     there = np.column_stack([here[:, 0] + 180, -here[:, 1]])
-    assert haversine(here, there) == pytest.approx(np.full(200, math.pi * distance.EARTH_RADIUS), abs=1.0)
-    assert haversine(here, here).max() == 0.0
+    assert haversine_m(here, there) == pytest.approx(np.full(200, math.pi * EARTH_RADIUS_M), abs=1.0)
+    assert haversine_m(here, here).max() == 0.0
 
 
 @pytest.mark.parametrize("ranking", [[0, 1], [[0], [1], [2]], [[], []]])

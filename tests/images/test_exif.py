@@ -14,7 +14,7 @@ from PIL.TiffImagePlugin import IFDRational
 from skypart.images import xmp as xmp_module
 from skypart.images.exif import CameraFacts, read_camera_facts
 from skypart.images.xmp import LIMIT, read_pose
-from skypart.position.hints import hints_of
+from skypart.position.camera import hints_from_facts
 from tests.images.photos_with_facts import degrees, packet, save_photo
 
 DJI = 'drone-dji:GimbalYawDegree="-95.50" drone-dji:GimbalPitchDegree="-89.90" drone-dji:RelativeAltitude="+120.30" '
@@ -262,15 +262,15 @@ def test_no_facts_of_what_is_no_image(tmp_path: Path) -> None:
 
 
 def test_hints_drop_what_is_no_use() -> None:
-    hints = hints_of(CameraFacts(heading_deg=10.0, tilt_deg=60.0, fov_deg=70.0, relative_altitude_m=99.0))
+    hints = hints_from_facts(CameraFacts(heading_deg=10.0, tilt_deg=60.0, fov_deg=70.0, relative_altitude_m=99.0))
     assert (hints.heading_deg, hints.tilt_deg, hints.fov_deg, hints.altitude_m) == (10.0, 60.0, 70.0, 99.0)
-    useless = hints_of(CameraFacts(tilt_deg=-10.0, relative_altitude_m=-3.0))
+    useless = hints_from_facts(CameraFacts(tilt_deg=-10.0, relative_altitude_m=-3.0))
     assert (useless.tilt_deg, useless.altitude_m) == (None, None)
 
 
 @pytest.mark.parametrize(("read", "taken"), [(89.9, 89.9), (90.1, 90.0), (95.0, 90.0), (95.1, None), (180.0, None)])
 def test_a_tilt_a_little_beyond_straight_down_is_straight_down(read: float, taken: float | None) -> None:
-    assert hints_of(CameraFacts(tilt_deg=read)).tilt_deg == taken
+    assert hints_from_facts(CameraFacts(tilt_deg=read)).tilt_deg == taken
 
 
 def test_real_photos(shared: Path) -> None:

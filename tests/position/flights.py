@@ -1,4 +1,4 @@
-"""Flights made up of numbers: a true path, and the fixes that a locator might give along it."""
+"""Synthetic flights: a true path, and the fixes that a locator might give along it."""
 
 from collections.abc import Sequence
 
@@ -7,8 +7,8 @@ from numpy.typing import NDArray
 
 from skypart.geo.geodesy import LocalFrame
 from skypart.position.fix import Fix, Peak
-from skypart.position.motion import RADIUS_95
-from skypart.position.track_point import TrackPoint
+from skypart.position.hypotheses import RADIUS_95
+from skypart.position.track import TrackPoint
 
 Floats = NDArray[np.float64]
 FRAME = LocalFrame(latitude=48.2, longitude=16.4)
@@ -27,7 +27,7 @@ def circle(seconds: Floats, radius: float = 300.0, speed: float = 10.0) -> Float
 
 
 def lanes(seconds: Floats, speed: float = 12.0, brake: float = 3.0) -> Floats:
-    """(n, 2) metres of a survey in lanes of 44 s with turns of 6 s, accelerating at most by `brake` m/s^2."""
+    """(n, 2) metres of a survey in lanes of 44 s with turns of 6 s; accelerations are at most `brake` m/s^2."""
     step = 0.05
     place, velocity, path = np.zeros(2), np.zeros(2), []
     times = np.arange(0.0, float(seconds.max()) + 2 * step, step)
@@ -43,9 +43,9 @@ def lanes(seconds: Floats, speed: float = 12.0, brake: float = 3.0) -> Floats:
 
 
 def fix_at(place: Floats, sigma: float = 15.0, confidence: float = 0.9, frame: LocalFrame = FRAME) -> Fix:
-    """A fix at `place` (2,) in metres, with the radius that belongs to `sigma`."""
-    spot = frame.to_degrees(place[0], place[1])
-    latitude, longitude = float(spot.latitude), float(spot.longitude)
+    """A fix at `place` (2,) in metres, with the 95 % radius of a standard deviation `sigma`."""
+    degrees = frame.to_degrees(place[0], place[1])
+    latitude, longitude = float(degrees.latitude), float(degrees.longitude)
     peak = Peak(latitude=latitude, longitude=longitude, weight=0.6, spread_m=3 * sigma)
     return Fix(
         photo="photo",
@@ -58,12 +58,12 @@ def fix_at(place: Floats, sigma: float = 15.0, confidence: float = 0.9, frame: L
 
 
 def no_fix() -> Fix:
-    """What a photo gets that resembles nothing."""
+    """The result for a photo that resembles nothing."""
     return Fix(photo="photo", reason="nothing in this map resembles the photo")
 
 
 def noisy_fixes(
-    dice: np.random.Generator,
+    rng: np.random.Generator,
     truth: Floats,
     *,
     sigma: float = 15.0,
@@ -72,25 +72,25 @@ def noisy_fixes(
     confidence: float = 0.9,
     frame: LocalFrame = FRAME,
 ) -> list[Fix]:
-    """A fix a position; a share `missing` has none, a share `wrong` of the rest lies at one of three look-alikes."""
-    alike = truth.mean(axis=0) + dice.uniform(-1500, 1500, size=(3, 2))
+    """One fix per position; a share `missing` has none, a share `wrong` of the rest is at one of three others."""
+    similar = truth.mean(axis=0) + rng.uniform(-1500, 1500, size=(3, 2))
     fixes = []
     for place in truth:
-        if dice.random() < missing:
+        if rng.random() < missing:
             fixes.append(no_fix())
             continue
-        centre = alike[dice.integers(3)] if dice.random() < wrong else place
-        fixes.append(fix_at(centre + dice.normal(size=2) * sigma, sigma, confidence, frame))
+        centre = similar[rng.integers(3)] if rng.random() < wrong else place
+        fixes.append(fix_at(centre + rng.normal(size=2) * sigma, sigma, confidence, frame))
     return fixes
 
 
 def errors(points: Sequence[TrackPoint | Fix], truth: Floats, frame: LocalFrame = FRAME) -> Floats:
     """(n,) metres between points or fixes and the truth, NaN without a position."""
-    far = []
+    found = []
     for point, place in zip(points, truth, strict=True):
         if point.latitude is None or point.longitude is None:
-            far.append(np.nan)
+            found.append(np.nan)
         else:
-            spot = frame.to_metres(latitude=point.latitude, longitude=point.longitude)
-            far.append(float(np.hypot(float(spot.x) - place[0], float(spot.y) - place[1])))
-    return np.array(far)
+            metres = frame.to_metres(latitude=point.latitude, longitude=point.longitude)
+            found.append(float(np.hypot(float(metres.x) - place[0], float(metres.y) - place[1])))
+    return np.array(found)

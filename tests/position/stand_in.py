@@ -1,4 +1,4 @@
-"""A map of random colours, photos cut out of it by plain arithmetic, and an embedder that needs no training for it."""
+"""A map of random colours, photos cut out of it, and an embedder that needs no training for them."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,35 +19,35 @@ from skypart.position.confidence import Calibration
 from tests.maps.makers import write_raster
 
 EDGE, NORTH = 500, 5_300_000.0
-"""Metres and pixels of the map's edge; UTM northing of its middle. It lies on the central meridian of its zone, so that
+"""Edge of the map in metres and pixels, and UTM northing of its centre. It is on the central meridian of its zone, so
 grid north is true north."""
 TO_DEGREES = Transformer.from_crs("EPSG:32632", "EPSG:4326", always_xy=True)
 SURE = Calibration((0.0, 0.0, 1.0, 5.0, 0.0), 0.0, ((4.4, 0.02), (5.6, 0.98)), 0.5, 2.0, 2.0, 100, "by hand")
-"""Confident from about 25 patches that agree and a third of all on: made for ColourEmbedder."""
+"""Confident from about 25 inliers and an inlier share of a third; made for ColourEmbedder."""
 OPTIONS = ViewOptions(sizes_m=(100.0, 150.0), overlap=0.5)
 Floats = NDArray[np.float32]
 
 
 def quilt(seed: int, edge: int = EDGE) -> RgbImage:
-    """(edge, edge, 3) random colours that vary over 3, 8, 30 and 100 pixels: no two places look alike."""
-    dice = np.random.default_rng(seed)
+    """(edge, edge, 3) random colours that vary over 3, 8, 30 and 100 pixels, so that no two places look alike."""
+    rng = np.random.default_rng(seed)
     total = np.zeros((edge, edge, 3), np.float32)
     for wave, strength in ((3, 16), (8, 18), (30, 30), (100, 40)):
-        cells = dice.normal(0, strength, (edge // wave + 3, edge // wave + 3, 3)).astype(np.float32)
+        cells = rng.normal(0, strength, (edge // wave + 3, edge // wave + 3, 3)).astype(np.float32)
         whole = cv2.resize(cells, None, fx=wave, fy=wave, interpolation=cv2.INTER_CUBIC)
         total += whole[wave : wave + edge, wave : wave + edge]
     return np.clip(total + 118, 0, 255).astype(np.uint8)
 
 
 def degrees(east: float, north: float) -> tuple[float, float]:
-    """Latitude and longitude of metres from the middle of the map, by pyproj alone."""
+    """Latitude and longitude of a point in metres from the centre of the map, by pyproj alone."""
     longitude, latitude = TO_DEGREES.transform(500_000.0 + east, NORTH + north)
     return float(latitude), float(longitude)
 
 
 @dataclass(frozen=True)
 class Shot:
-    """A photo looking straight down: metres from the middle of the map, heading in degrees, metres across."""
+    """A photo taken straight down: metres from the centre of the map, heading in degrees, metres across."""
 
     east: float
     north: float
@@ -68,21 +68,21 @@ class Shot:
 
     @property
     def place(self) -> tuple[float, float]:
-        """Latitude and longitude of its middle."""
+        """Latitude and longitude of its centre."""
         return degrees(self.east, self.north)
 
 
 def write_quilt(path: Path, seed: int = 1, edge: int = EDGE, east: float = 0.0) -> Path:
-    """A GeoTIFF of a quilt, `east` metres from its usual place."""
+    """Write a GeoTIFF of a quilt, `east` metres from its usual place."""
     path.parent.mkdir(parents=True, exist_ok=True)
     affine = Affine(1.0, 0.0, 500_000.0 - edge / 2 + east, 0.0, -1.0, NORTH + edge / 2)
     return write_raster(path, quilt(seed, edge).transpose(2, 0, 1), "EPSG:32632", affine)
 
 
 class ColourEmbedder(Embedder):
-    """Looks at colours alone, blurred evenly to all sides, so that a turned photo looks as it did before.
+    """Describes images by blurred colours only, so that the result does not change with rotation.
 
-    Embeddings hold the colours of rings around the middle, patch tokens the colours around each patch.
+    Embeddings hold the colours of rings around the centre, patch tokens the colours around each patch.
     """
 
     def __init__(self, name: str = "colours") -> None:

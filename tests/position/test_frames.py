@@ -1,4 +1,4 @@
-"""Frames of videos and of folders come in order, with their times; what is broken is counted or named."""
+"""Frames of videos and folders: order, times, hints, and damaged input."""
 
 from datetime import datetime
 from pathlib import Path
@@ -15,7 +15,7 @@ from tests.images.photos_with_facts import degrees, packet, save_photo
 
 
 def film(path: Path, count: int = 50, fps: float = 10.0, code: str = "mp4v") -> Path:
-    """A video whose frame i is grey of level 5 i, on which lies a pattern that moves."""
+    """A video whose frame i has grey level 5 i, with a moving pattern on it."""
     pattern = np.random.default_rng(0).integers(-12, 13, size=(120, 160, 1))
     writer = cv2.VideoWriter(str(path), cv2.CAP_FFMPEG, cv2.VideoWriter.fourcc(*code), fps, (160, 120))
     assert writer.isOpened()
@@ -35,7 +35,7 @@ def test_a_video_at_a_chosen_rate(tmp_path: Path) -> None:
     assert len(frames) == len(found) == 10 and frames.skipped == 0 and frames.fps == pytest.approx(10.0)
     assert found[3].name == "a.mp4#15"
     assert found[0].image.shape == (120, 160, 3) and found[0].image.dtype == np.uint8
-    assert [frame.time_s for frame in frames] == [frame.time_s for frame in found]  # may be read again
+    assert [frame.time_s for frame in frames] == [frame.time_s for frame in found]  # can be read again
 
 
 @pytest.mark.parametrize(("rate", "gap"), [(100.0, 0.1), (10.0, 0.1), (3.0, 1 / 3), (0.5, 2.0)])
@@ -53,7 +53,7 @@ def test_colours_are_red_green_blue(tmp_path: Path) -> None:
     np.testing.assert_allclose(image.reshape(-1, 3).mean(axis=0), [220, 20, 10], atol=6)
 
 
-def test_times_fall_back_on_the_frame_rate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_times_fall_back_to_the_frame_rate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = film(tmp_path / "a.mp4", count=20)
     real = cv2.VideoCapture
 
@@ -87,7 +87,7 @@ def test_damaged_frames_are_skipped_and_counted(tmp_path: Path) -> None:
     assert float(found[-1].image.mean()) > 100
 
 
-def test_a_video_cut_short_gives_what_it_has(tmp_path: Path) -> None:
+def test_a_truncated_video_yields_the_frames_it_has(tmp_path: Path) -> None:
     content = film(tmp_path / "a.avi", code="MJPG").read_bytes()
     (tmp_path / "cut.avi").write_bytes(content[: len(content) // 2])
     frames = open_frames(tmp_path / "cut.avi", rate_hz=10.0)
@@ -95,7 +95,7 @@ def test_a_video_cut_short_gives_what_it_has(tmp_path: Path) -> None:
     assert 10 < len(found) < 40 and frames.skipped == 50 - len(found)
 
 
-def test_what_is_no_video_is_named(tmp_path: Path) -> None:
+def test_files_that_are_not_videos_raise(tmp_path: Path) -> None:
     (tmp_path / "text.mp4").write_text("no video")
     (tmp_path / "empty.mp4").write_bytes(b"")
     whole = film(tmp_path / "a.mp4").read_bytes()
@@ -106,7 +106,7 @@ def test_what_is_no_video_is_named(tmp_path: Path) -> None:
         ("text.mp4", "cannot be opened"),
         ("headless.mp4", "cannot be opened"),
         ("empty.mp4", "empty"),
-        ("a.txt", "not a video"),
+        ("a.txt", "not a supported video"),
         ("a.jpg", "skypart locate"),
         ("missing.mp4", "no such file"),
     ):
@@ -117,7 +117,7 @@ def test_what_is_no_video_is_named(tmp_path: Path) -> None:
         open_frames(tmp_path / "a.mp4", rate_hz=0.0)
 
 
-def test_photos_by_the_time_of_their_exif(tmp_path: Path) -> None:
+def test_photos_are_ordered_by_exif_time(tmp_path: Path) -> None:
     for name, second in (("c", 3), ("a", 7), ("b", 7), ("d", 7), ("e", 20)):
         save_photo(tmp_path / f"{name}.jpg", shot={0x9003: f"2024:05:06 07:08:{second:02}"})
     frames = open_frames(tmp_path)
@@ -128,7 +128,7 @@ def test_photos_by_the_time_of_their_exif(tmp_path: Path) -> None:
     assert frames.times["e.jpg"] == 17.0
 
 
-def test_photos_bring_what_their_files_say_of_the_camera(tmp_path: Path) -> None:
+def test_photos_have_hints_from_their_metadata(tmp_path: Path) -> None:
     facts = 'drone-dji:GimbalYawDegree="-30.0" drone-dji:GimbalPitchDegree="-80.0" drone-dji:RelativeAltitude="+95.0"'
     save_photo(tmp_path / "b.jpg", shot={0x9003: "2024:05:06 07:08:01"}, xmp=packet(facts))
     save_photo(tmp_path / "a.jpg", shot={0x9003: "2024:05:06 07:08:09"}, gps={1: "N", 2: degrees(48.0)})
@@ -138,7 +138,7 @@ def test_photos_bring_what_their_files_say_of_the_camera(tmp_path: Path) -> None
     assert next(iter(open_frames(film(tmp_path / "a.mp4")))).hints == Hints()
 
 
-def test_photos_by_name_where_one_has_no_time(tmp_path: Path) -> None:
+def test_photos_are_ordered_by_name_if_one_has_no_time(tmp_path: Path) -> None:
     save_photo(tmp_path / "b.jpg", shot={0x9003: "2024:05:06 07:08:01"})
     Image.new("RGB", (40, 30)).save(tmp_path / "a.png")
     (tmp_path / "ab.jpg").write_text("damaged")
@@ -147,7 +147,7 @@ def test_photos_by_name_where_one_has_no_time(tmp_path: Path) -> None:
     assert frames.skipped == 1 and frames.start is None and len(frames) == 3
 
 
-def test_damaged_photos_do_not_cost_the_others_their_times(tmp_path: Path) -> None:
+def test_damaged_photos_do_not_affect_the_times_of_others(tmp_path: Path) -> None:
     for name, second in (("b", 3), ("d", 1), ("e", 9)):
         save_photo(tmp_path / f"{name}.jpg", shot={0x9003: f"2024:05:06 07:08:{second:02}"})
     (tmp_path / "a.jpg").write_bytes(b"")
@@ -162,15 +162,15 @@ def test_damaged_photos_do_not_cost_the_others_their_times(tmp_path: Path) -> No
     assert list(open_frames(tmp_path)) == []
 
 
-def test_photos_without_a_time_are_told(tmp_path: Path) -> None:
+def test_photos_without_a_time_are_noted(tmp_path: Path) -> None:
     save_photo(tmp_path / "a.jpg", shot={0x9003: "2024:05:06 07:08:01"})
     Image.new("RGB", (40, 30)).save(tmp_path / "b.png")
     (tmp_path / "c.jpg").write_bytes(b"")
-    told = "1 of 3 photos say no time: all are taken by name, 2.5 s apart (--interval)"
-    assert open_frames(tmp_path, interval_s=2.5).note == told
+    note = "1 of 3 photos have no EXIF time: all are ordered by name, 2.5 s apart (--interval)"
+    assert open_frames(tmp_path, interval_s=2.5).note == note
 
 
-def test_numbers_in_names_count_by_their_value(tmp_path: Path) -> None:
+def test_numbers_in_names_are_sorted_by_value(tmp_path: Path) -> None:
     for name in ("frame1", "frame2", "frame10", "part2/frame03", "part10/frame1"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         Image.new("RGB", (8, 8)).save(tmp_path / f"{name}.png")
@@ -184,7 +184,7 @@ def test_times_with_and_without_zone(tmp_path: Path) -> None:
     assert [frame.time_s for frame in open_frames(tmp_path)] == [0.0, 8.0]
 
 
-def test_an_empty_folder_is_named(tmp_path: Path) -> None:
+def test_an_empty_folder_raises(tmp_path: Path) -> None:
     with pytest.raises(SkyPartError, match="no images"):
         open_frames(tmp_path)
 

@@ -1,8 +1,9 @@
-"""Locating photos cut out of a map: place, heading and width, what is known beforehand, and when there is no fix."""
+"""Locating photos cut out of a map: place, heading and width, priors and hints, and photos without a fix."""
 
 import math
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import cv2
@@ -15,15 +16,16 @@ from skypart.geo.footprint import Footprint
 from skypart.geo.geodesy import distance_m
 from skypart.images.decode import RgbImage
 from skypart.maps.index import MapIndex
+from skypart.maps.store import Circle, Hit
 from skypart.maps.views import ViewOptions
-from skypart.position.camera import drone_place, ground_width
-from skypart.position.closer import LocateOptions, _look, _tilts
+from skypart.position.camera import drone_position, ground_width
 from skypart.position.confidence import Calibration, default_calibration
-from skypart.position.fix import Fix, Hints, Prior
-from skypart.position.locate import Locator
-from skypart.position.usable import unusable
+from skypart.position.fix import Fix, Hints, Place, Prior
+from skypart.position.locate import Locator, angle_between, distinct_hits, unusable_reason
+from skypart.position.search import LocateOptions, tilted_view
 from tests.maps.makers import write_raster
 from tests.position.stand_in import EDGE, NORTH, SURE, ColourEmbedder, Shot, make_index, quilt, write_quilt
+from tests.position.test_search import hits
 
 
 @pytest.fixture(scope="module")
@@ -38,7 +40,7 @@ def index(tmp_path_factory: pytest.TempPathFactory) -> MapIndex:
 
 
 def sure(index: MapIndex, options: LocateOptions | None = None, calibration: Calibration = SURE) -> Locator:
-    """A locator whose confidence grows with the patches that agree, whatever the default calibration says."""
+    """A locator whose confidence grows with the inliers, instead of the default calibration."""
     locator = Locator(index, ColourEmbedder(), options)
     locator.calibration = calibration
     return locator
@@ -69,20 +71,21 @@ SHOTS = [
 
 
 @pytest.mark.parametrize("shot", SHOTS, ids=str)
-def test_a_photo_is_found_with_its_heading_and_width(locator: Locator, town: RgbImage, shot: Shot) -> None:
+def test_a_photo_is_located_with_its_heading_and_width(locator: Locator, town: RgbImage, shot: Shot) -> None:
     fix = locator.locate(shot.photo(town), name="a.jpg")
     assert fix.found and fix.refined and not fix.reason and fix.photo == "a.jpg"
     assert error(fix, shot) < 4.0
     assert fix.heading_deg is not None and abs((fix.heading_deg - shot.heading + 180) % 360 - 180) < 4.0
     assert fix.ground_m == pytest.approx(shot.width, rel=0.12)
     assert fix.ground_m is not None and fix.radius_m is not None
-    scale = 3.6 * fix.ground_m / fix.evidence["inliers"]
+    assert fix.evidence is not None and fix.best_guess == (fix.latitude, fix.longitude)
+    scale = 3.6 * fix.ground_m / fix.evidence.inliers
     assert fix.radius_m == pytest.approx(SURE.refined * scale) and fix.confidence > 0.5
     assert error(fix, shot) < fix.radius_m and fix.seconds > 0
 
 
-def test_a_photo_that_is_not_square_is_found_too(locator: Locator, town: RgbImage) -> None:
-    """Width counts across the photo: 100 m across and 75 m along."""
+def test_a_photo_that_is_not_square_is_located(locator: Locator, town: RgbImage) -> None:
+    """100 m of ground across, 75 m along."""
     shot = Shot(40.0, 60.0, 30.0, 100.0)
     square = shot.photo(town, 320)
     fix = locator.locate(square[40:280])
@@ -91,23 +94,19 @@ def test_a_photo_that_is_not_square_is_found_too(locator: Locator, town: RgbImag
     assert fix.heading_deg == pytest.approx(30.0, abs=5.0)
 
 
-def test_candidates_and_peaks_come_best_first_and_apart(locator: Locator, town: RgbImage) -> None:
+def test_candidates_and_peaks_are_sorted_and_apart(locator: Locator, town: RgbImage) -> None:
     fix = locator.locate(SHOTS[1].photo(town))
     scores = [candidate.score for candidate in fix.candidates]
     assert scores == sorted(scores, reverse=True) and 1 <= len(scores) <= 5
     assert {candidate.map_name for candidate in fix.candidates} == {"town"}
-    first, second = fix.candidates[0].footprint, fix.candidates[1].footprint
-    apart = distance_m(
-        latitude=first.latitude,
-        longitude=first.longitude,
-        to_latitude=second.latitude,
-        to_longitude=second.longitude,
+    assert (
+        fix.evidence is not None
+        and fix.peaks[0].weight == fix.evidence.agreement
+        and sum(peak.weight for peak in fix.peaks) <= 1 + 1e-9
     )
-    assert apart > 0.3 * first.metres
-    assert fix.peaks[0].weight == fix.evidence["agreement"] and sum(peak.weight for peak in fix.peaks) <= 1 + 1e-9
 
 
-def test_the_same_photo_gets_the_same_fix_whoever_came_before(index: MapIndex, town: RgbImage) -> None:
+def test_the_result_does_not_depend_on_earlier_photos(index: MapIndex, town: RgbImage) -> None:
     alone = [replace(sure(index).locate(shot.photo(town)), seconds=0.0) for shot in SHOTS[:2]]
     one = sure(index)
     cv2.setRNGSeed(1234)
@@ -115,27 +114,30 @@ def test_the_same_photo_gets_the_same_fix_whoever_came_before(index: MapIndex, t
     assert alone == in_turn[::-1]
 
 
-def test_a_photo_from_elsewhere_gets_no_fix_but_its_evidence(locator: Locator) -> None:
+def test_a_photo_from_elsewhere_gets_evidence_and_a_best_guess_but_no_fix(locator: Locator) -> None:
     strange = quilt(77)
     for shot in SHOTS:
         fix = locator.locate(shot.photo(strange))
         assert not fix.found and fix.latitude is None and fix.radius_m is None and fix.heading_deg is None
         assert "resembles" in fix.reason and fix.candidates and fix.confidence < SURE.threshold
-        assert set(fix.evidence) >= {"similarity", "agreement", "inliers", "inlier_share", "scale_m", "latitude"}
+        assert fix.evidence is not None and fix.best_guess is not None
+        if not fix.evidence.matched:
+            assert fix.best_guess == Place(fix.peaks[0].latitude, fix.peaks[0].longitude)
+            assert fix.evidence.scale_m == fix.peaks[0].spread_m
 
 
 def photo_of(kind: str, town: RgbImage) -> RgbImage:
-    dice = np.random.default_rng(0)
+    rng = np.random.default_rng(0)
     rows = np.linspace(0, 1, 300)[:, None, None]
     sky = (np.array([90, 140, 230]) * (1 - rows) + np.array([210, 215, 220]) * rows).repeat(400, axis=1)
     made = {
         "black": np.zeros((300, 400, 3)),
-        "night": dice.normal(3, 3, (300, 400, 3)),
+        "night": rng.normal(3, 3, (300, 400, 3)),
         "white": np.full((300, 400, 3), 255),
-        "overexposed": dice.normal(252, 3, (300, 400, 3)),
-        "grey": dice.normal(120, 3, (300, 400, 3)),
-        "sky": sky + dice.normal(0, 2, (300, 400, 3)),
-        "clouds": sky + 60 * cv2.GaussianBlur(dice.normal(0, 30, (300, 400, 1)), (0, 0), 25)[..., None],
+        "overexposed": rng.normal(252, 3, (300, 400, 3)),
+        "grey": rng.normal(120, 3, (300, 400, 3)),
+        "sky": sky + rng.normal(0, 2, (300, 400, 3)),
+        "clouds": sky + 60 * cv2.GaussianBlur(rng.normal(0, 30, (300, 400, 1)), (0, 0), 25)[..., None],
         "blurred": cv2.GaussianBlur(SHOTS[0].photo(town, 400), (0, 0), 25),
     }
     return np.asarray(np.clip(made[kind], 0, 255), dtype=np.uint8)
@@ -149,29 +151,31 @@ def photo_of(kind: str, town: RgbImage) -> RgbImage:
         ("white", "almost white"),
         ("overexposed", "almost white"),
         ("grey", "of one colour"),
-        ("sky", "blurred or shows sky only"),
-        ("clouds", "blurred or shows sky only"),
-        ("blurred", "blurred or shows sky only"),
+        ("sky", "blurred or shows only sky"),
+        ("clouds", "blurred or shows only sky"),
+        ("blurred", "blurred or shows only sky"),
     ],
 )
-def test_a_photo_in_which_nothing_can_be_seen_says_so(locator: Locator, town: RgbImage, kind: str, words: str) -> None:
+def test_a_photo_that_shows_nothing_gets_a_reason_and_is_not_embedded(
+    locator: Locator, town: RgbImage, kind: str, words: str
+) -> None:
     embedder = locator.embedder
     assert isinstance(embedder, ColourEmbedder)
     fix = locator.locate(photo_of(kind, town), name="p")
     assert not fix.found and words in fix.reason and fix.photo == "p"
-    assert fix.evidence == {} and fix.candidates == () and fix.confidence == 0.0
-    assert embedder.calls == 0, "it was embedded for nothing"
+    assert fix.evidence is None and fix.best_guess is None and fix.candidates == () and fix.confidence == 0.0
+    assert embedder.calls == 0
 
 
-def test_a_dim_or_hazy_or_slightly_blurred_photo_is_still_looked_at() -> None:
+def test_a_dim_hazy_or_slightly_blurred_photo_is_usable() -> None:
     roofs = np.random.default_rng(0).integers(40, 200, (40, 40, 3)).astype(np.float32)
     photo = cv2.resize(roofs, (400, 400), interpolation=cv2.INTER_NEAREST)
     for dimmed in (photo, photo * 0.2, photo * 0.3 + 160, cv2.GaussianBlur(photo, (0, 0), 6)):
-        assert unusable(dimmed.astype(np.uint8)) == ""
+        assert unusable_reason(dimmed.astype(np.uint8)) == ""
 
 
 @pytest.mark.parametrize("shape", [(1, 1), (2, 900), (900, 2), (5, 5)])
-def test_a_photo_of_any_shape_is_answered(locator: Locator, shape: tuple[int, int]) -> None:
+def test_a_photo_of_any_shape_gets_a_result(locator: Locator, shape: tuple[int, int]) -> None:
     photo = np.random.default_rng(0).integers(0, 255, (*shape, 3), dtype=np.uint8)
     fix = locator.locate(photo)
     assert fix.found or fix.reason
@@ -179,7 +183,7 @@ def test_a_photo_of_any_shape_is_answered(locator: Locator, shape: tuple[int, in
 
 @pytest.fixture(scope="module")
 def twins(tmp_path_factory: pytest.TempPathFactory) -> MapIndex:
-    """The same 260 x 260 m of ground twice, side by side."""
+    """A map with the same 260 x 260 m of ground twice, side by side."""
     folder = tmp_path_factory.mktemp("twins")
     tile = quilt(5, 260)
     affine = Affine(1.0, 0.0, 500_000.0 - 260, 0.0, -1.0, NORTH + 130)
@@ -191,13 +195,13 @@ def test_a_prior_decides_between_twins(twins: MapIndex) -> None:
     photo = Shot(0.0, 10.0, 40.0, 90.0).photo(quilt(5, 260))
     locator = sure(twins)
     free = locator.locate(photo)
-    assert len(free.peaks) >= 2 and free.peaks[0].weight < 0.5, "without a prior both are as likely"
+    assert len(free.peaks) >= 2 and free.peaks[0].weight < 0.5, "without a prior both are equally likely"
     for east in (-130.0, 130.0):
         latitude, longitude = Shot(east, 0.0).place
         prior = Prior(latitude=latitude, longitude=longitude, radius_m=90.0)
         fix = locator.locate(photo, prior=prior)
         assert error(fix, Shot(east, 10.0)) < 4.0
-        assert fix.evidence["agreement"] > 0.5
+        assert fix.evidence is not None and fix.evidence.agreement > 0.5
         for candidate in fix.candidates:
             off = distance_m(
                 latitude=latitude,
@@ -208,30 +212,32 @@ def test_a_prior_decides_between_twins(twins: MapIndex) -> None:
             assert off <= 90.0 + 0.71 * max(twins.manifest.options.sizes_m)
 
 
-def test_a_prior_outside_the_map_says_so(locator: Locator, town: RgbImage) -> None:
+def test_a_prior_outside_the_map_gives_no_fix(locator: Locator, town: RgbImage) -> None:
     latitude, longitude = Shot(5000.0, 0.0).place
     fix = locator.locate(SHOTS[0].photo(town), prior=Prior(latitude=latitude, longitude=longitude, radius_m=500.0))
     assert not fix.found and fix.reason == "the map has no view within the given radius" and fix.seconds > 0
 
 
-def test_a_known_camera_leaves_out_views_it_cannot_see(tmp_path: Path, town: RgbImage) -> None:
+def test_views_of_a_size_that_the_camera_cannot_see_are_left_out(tmp_path: Path, town: RgbImage) -> None:
     index = make_index(tmp_path / "i", [write_quilt(tmp_path / "town.tif")], ViewOptions((100.0, 400.0), 0.5))
     locator = sure(index)
     photo = SHOTS[0].photo(town)
 
     def sizes(hints: Hints) -> set[float]:
-        return {hit.footprint.metres for hit in locator._rank(_tokens(locator, photo), None, hints)}
+        return {hit.footprint.metres for hit in locator.rank_views(_embedding(locator, photo), None, hints)}
 
     assert sizes(Hints()) == {100.0, 400.0}
-    straight = {"tilt_deg": 90.0, "fov_deg": 2 * math.degrees(math.atan(0.5))}  # as wide as high
-    assert sizes(Hints(altitude_m=90.0, **straight)) == {100.0}
-    assert sizes(Hints(altitude_m=350.0, **straight)) == {400.0}
-    assert sizes(Hints(altitude_m=9000.0, **straight)) == {100.0, 400.0}, "where none fits, all are kept"
-    assert sizes(Hints(altitude_m=90.0)) == {100.0, 400.0}, "height alone says nothing"
+    straight = {"tilt_deg": 90.0, "fov_deg": 2 * math.degrees(math.atan(0.5))}  # the ground is as wide as the altitude
+    for width, kept in ((90.0, {100.0}), (114.0, {100.0}), (115.0, {100.0, 400.0})):  # 400 m is 3.5 widths of 114.3 m
+        assert sizes(Hints(altitude_m=width, **straight)) == kept
+    for width, kept in ((249.0, {100.0, 400.0}), (251.0, {400.0}), (350.0, {400.0})):  # 100 m is 0.4 widths of 250 m
+        assert sizes(Hints(altitude_m=width, **straight)) == kept
+    assert sizes(Hints(altitude_m=9000.0, **straight)) == {100.0, 400.0}, "if none fits, all are kept"
+    assert sizes(Hints(altitude_m=90.0)) == {100.0, 400.0}, "the altitude alone gives no width"
 
 
-def _tokens(locator: Locator, photo: RgbImage) -> Any:
-    return locator.tokens_of.photo(photo)[0]
+def _embedding(locator: Locator, photo: RgbImage) -> Any:
+    return locator.reader.read_photo(photo)[0]
 
 
 @pytest.mark.parametrize(
@@ -249,14 +255,14 @@ def test_the_width_of_ground_a_camera_sees(hints: Hints, width: float | None) ->
     assert found is None if width is None else found == pytest.approx(width)
 
 
-def test_no_other_place_is_looked_at_where_one_is_clear(index: MapIndex, town: RgbImage) -> None:
+def test_no_other_place_is_matched_after_a_clear_match(index: MapIndex, town: RgbImage) -> None:
     calls = {}
-    for enough in (0.2, 2.0):
-        locator = Locator(index, ColourEmbedder(), LocateOptions(enough=enough, laid=0))
+    for share in (0.2, 2.0):
+        locator = Locator(index, ColourEmbedder(), LocateOptions(stop_inlier_share=share, rewarp_rounds=0))
         fix = locator.locate(SHOTS[2].photo(town), hints=Hints(heading_deg=SHOTS[2].heading))
         assert isinstance(locator.embedder, ColourEmbedder)
-        calls[enough] = locator.embedder.calls
-    assert calls[2.0] - calls[0.2] == min(LocateOptions().refine_views, len(fix.peaks)) - 1 > 0
+        calls[share] = locator.embedder.calls
+    assert calls[2.0] - calls[0.2] == min(LocateOptions().places, len(fix.peaks)) - 1 > 0
 
 
 def test_a_known_heading_saves_the_other_directions(index: MapIndex, town: RgbImage) -> None:
@@ -268,15 +274,18 @@ def test_a_known_heading_saves_the_other_directions(index: MapIndex, town: RgbIm
         assert error(fix, shot) < 4.0
         assert isinstance(locator.embedder, ColourEmbedder)
         calls[heading] = locator.embedder.calls
-    places = 1  # the first is so clear that no other is looked at
-    blank = 3  # pictures that show what patches say of their position
-    laid = LocateOptions().laid
-    assert calls == {None: blank + 1 + 8 * places + laid, shot.heading: blank + 1 + places + laid}
+    places = 1  # the first match is clear enough
+    blank = 3  # images from which the positional part of tokens is measured
+    rounds = LocateOptions().rewarp_rounds
+    assert calls == {None: blank + 1 + 8 * places + rounds, shot.heading: blank + 1 + places + rounds}
 
 
 def oblique(town: RgbImage) -> tuple[RgbImage, Shot]:
-    """A photo as a camera of 55 degrees takes it 60 below the horizon, up is north: a trapezium of ground, 70 m wide at
-    its near edge and 130 m at its far one, and where its middle, the crossing of the diagonals, lies."""
+    """A photo of a camera with a field of view of 55 degrees, tilted 60 degrees below the horizon and looking north.
+
+    It shows a trapezium of ground, 70 m wide at its near edge and 130 m at its far edge. The shot is at its centre,
+    where the diagonals cross.
+    """
     near, far, half = 75.0, 40.0, EDGE / 2  # metres south and north of the map's middle
     ground = np.array([[-65, far], [65, far], [35, -near], [-35, -near]])
     corners = np.array([[0, 0], [256, 0], [256, 256], [0, 256]])
@@ -286,27 +295,29 @@ def oblique(town: RgbImage) -> tuple[RgbImage, Shot]:
     return np.asarray(photo, dtype=np.uint8), Shot(0.0, far - 115.0 * 65 / 100)
 
 
-def test_a_map_laid_into_the_photos_perspective_agrees_with_more_of_it(index: MapIndex, town: RgbImage) -> None:
+def test_warping_the_map_into_the_photos_perspective_finds_more_inliers(index: MapIndex, town: RgbImage) -> None:
     photo, middle = oblique(town)
     fixes = []
-    for laid in (0, 2):
-        locator = Locator(index, ColourEmbedder(), LocateOptions(laid=laid))
+    for rounds in (0, 2):
+        locator = Locator(index, ColourEmbedder(), LocateOptions(rewarp_rounds=rounds))
         locator.calibration = SURE
         fixes.append(locator.locate(photo))
-    above, laid_out = fixes
-    assert laid_out.evidence["inliers"] > 1.5 * above.evidence["inliers"]
-    assert error(laid_out, middle) < 2.0
+    above, warped = fixes
+    assert above.evidence is not None and warped.evidence is not None
+    assert warped.evidence.inliers > 1.5 * above.evidence.inliers
+    assert error(warped, middle) < 2.0
 
 
-def test_seen_as_it_was_taken_more_of_a_photo_agrees_at_the_first_look(index: MapIndex, town: RgbImage) -> None:
+def test_a_view_with_the_photos_tilt_has_more_inliers(index: MapIndex, town: RgbImage) -> None:
     photo, middle = oblique(town)
     locator = sure(index)
     latitude, longitude = middle.place
-    tokens = locator.tokens_of.photo(photo)[1]
+    patches = locator.reader.read_photo(photo)[1]
     place = Footprint(latitude=latitude, longitude=longitude, metres=1.2 * 91.0)
-    found = {tilt: locator.closer._match(tokens, [_look(place, tilt, tokens.shape, 55.0)]) for tilt in (90.0, 60.0)}
-    above, tilted = found[90.0], found[60.0]
-    assert above is not None and tilted is not None and tilted.fit.inliers > 2 * above.fit.inliers
+    above, tilted = (
+        locator.search.match_views(patches, [tilted_view(place, tilt, patches.aspect, 55.0)]) for tilt in (90.0, 60.0)
+    )
+    assert above is not None and tilted is not None and tilted.match.inliers > 2 * above.match.inliers
     assert math.cos(math.radians(tilted.heading_deg)) > 0.999
     assert tilted.ground_m == pytest.approx(91.0, rel=0.03)
     off = distance_m(
@@ -315,39 +326,32 @@ def test_seen_as_it_was_taken_more_of_a_photo_agrees_at_the_first_look(index: Ma
     assert float(off[0]) < 2.0
 
 
-@pytest.mark.parametrize(
-    ("tilt", "looked"), [(None, [90.0]), (88.0, [90.0]), (50.0, [50.0, 90.0]), (5.0, [20.0, 90.0])]
-)
-def test_the_map_is_looked_at_as_the_photo_was_taken_first(tilt: float | None, looked: list[float]) -> None:
-    assert _tilts(Hints(tilt_deg=tilt)) == looked
-
-
-def test_a_known_heading_chooses_among_turned_views(tmp_path: Path, town: RgbImage) -> None:
+def test_a_known_heading_selects_among_rotated_views(tmp_path: Path, town: RgbImage) -> None:
     options = ViewOptions((120.0,), 0.3, 4)
     index = make_index(tmp_path / "i", [write_quilt(tmp_path / "town.tif")], options)
     locator = sure(index)
-    for heading, allowed in ((20.0, {0.0}), (350.0, {0.0}), (100.0, {90.0}), (225.0, {180.0, 270.0})):
-        photo = _tokens(locator, Shot(0.0, 0.0, heading).photo(town))
-        hits = locator._rank(photo, None, Hints(heading_deg=heading))
+    for heading, allowed in ((20.0, {0.0}), (350.0, {0.0}), (100.0, {90.0}), (225.0, {180.0, 270.0}), (226.0, {270.0})):
+        photo = _embedding(locator, Shot(0.0, 0.0, heading).photo(town))
+        hits = locator.rank_views(photo, None, Hints(heading_deg=heading))
         assert {hit.footprint.rotation for hit in hits} == allowed
-        assert {hit.footprint.rotation for hit in locator._rank(photo, None, Hints())} == {0.0, 90.0, 180.0, 270.0}
+        assert {hit.footprint.rotation for hit in locator.rank_views(photo, None, Hints())} == {0.0, 90.0, 180.0, 270.0}
 
 
 @pytest.mark.parametrize(("heading", "behind"), [(0.0, (0.0, -60.0)), (90.0, (-60.0, 0.0)), (225.0, (42.43, 42.43))])
-def test_the_drone_is_behind_the_middle_of_the_photo(
+def test_the_drone_is_behind_the_centre_of_the_photo(
     locator: Locator, town: RgbImage, heading: float, behind: tuple[float, float]
 ) -> None:
-    """60 m up and tilted by 45 degrees it stands 60 m from what it looks at: south of it when it looks north."""
+    """At an altitude of 60 m and a tilt of 45 degrees it is 60 m behind what it looks at."""
     shot = Shot(30.0, 20.0, heading)
     fix = locator.locate(shot.photo(town), hints=Hints(altitude_m=60.0, tilt_deg=45.0))
     assert fix.drone_latitude is not None and fix.drone_longitude is not None
     camera = Fix(photo="", latitude=fix.drone_latitude, longitude=fix.drone_longitude)
     assert error(camera, Shot(30.0 + behind[0], 20.0 + behind[1])) < 8.0
-    assert error(fix, shot) < 4.0, "the fix itself is of the ground"
+    assert error(fix, shot) < 4.0, "the fix itself is on the ground"
 
 
-def test_a_known_lens_places_the_drone_whatever_its_height(locator: Locator, town: RgbImage) -> None:
-    """With 90 degrees across it is half the width of the ground away; the height may be that above a hill."""
+def test_with_a_known_lens_the_altitude_is_ignored(locator: Locator, town: RgbImage) -> None:
+    """With a field of view of 90 degrees the distance is half the ground width; the altitude may be above a hill."""
     shot = Shot(30.0, 20.0, 90.0)
     camera = Hints(altitude_m=500.0, tilt_deg=60.0, fov_deg=90.0)
     for hints in (camera, replace(camera, altitude_m=None)):
@@ -358,18 +362,18 @@ def test_a_known_lens_places_the_drone_whatever_its_height(locator: Locator, tow
 
 
 @pytest.mark.parametrize("tilt", [20.0, 45.0, 70.0])
-def test_lens_and_height_place_the_drone_alike_over_flat_ground(tilt: float) -> None:
+def test_lens_and_altitude_give_the_same_position_over_flat_ground(tilt: float) -> None:
     camera = Hints(altitude_m=80.0, tilt_deg=tilt, fov_deg=70.0)
     there = {"latitude": 48.0, "longitude": 16.0, "heading": 30.0}
-    by_lens = drone_place(**there, ground_m=ground_width(camera), hints=replace(camera, altitude_m=None))
-    by_height = drone_place(**there, ground_m=ground_width(camera), hints=replace(camera, fov_deg=None))
+    by_lens = drone_position(**there, ground_m=ground_width(camera), hints=replace(camera, altitude_m=None))
+    by_height = drone_position(**there, ground_m=ground_width(camera), hints=replace(camera, fov_deg=None))
     assert by_lens is not None and by_lens == pytest.approx(by_height, abs=1e-9)
-    rolled = drone_place(
+    rolled = drone_position(
         **(there | {"heading": there["heading"] + 60.0}), ground_m=None, hints=replace(camera, turn_deg=60.0)
     )
-    assert rolled == pytest.approx(by_height, abs=1e-9), "the drone hangs behind its optical axis, however it is rolled"
-    assert drone_place(**there, ground_m=None, hints=camera) == by_height, "without the width the height counts"
-    assert drone_place(**there, ground_m=None, hints=replace(camera, altitude_m=None)) is None
+    assert rolled == pytest.approx(by_height, abs=1e-9), "the drone is behind its optical axis, whatever the roll"
+    assert drone_position(**there, ground_m=None, hints=camera) == by_height, "without the width the altitude is used"
+    assert drone_position(**there, ground_m=None, hints=replace(camera, altitude_m=None)) is None
 
 
 @pytest.mark.parametrize(
@@ -380,10 +384,10 @@ def test_lens_and_height_place_the_drone_alike_over_flat_ground(tilt: float) -> 
         (Hints(fov_deg=60.0), False),
         (Hints(altitude_m=60.0), False),
         (Hints(tilt_deg=45.0), False),
-        (Hints(altitude_m=60.0, tilt_deg=10.0), False),  # almost level: the place it looks at says little
+        (Hints(altitude_m=60.0, tilt_deg=10.0), False),  # almost level
     ],
 )
-def test_the_drone_is_placed_only_where_its_pose_is_known(
+def test_the_drone_position_needs_tilt_and_distance(
     locator: Locator, town: RgbImage, hints: Hints, known: bool
 ) -> None:
     fix = locator.locate(SHOTS[0].photo(town), hints=hints)
@@ -395,14 +399,14 @@ def test_the_drone_is_placed_only_where_its_pose_is_known(
 VOTED = Calibration((5.0, 0.0, 0.0, 0.0, 0.0), 0.0, ((0.0, 0.1), (5.0, 0.9)), 0.5, 3.0, 2.0, 100, "by hand")
 
 
-def test_without_the_map_a_photo_is_located_by_the_vote(tmp_path: Path, town: RgbImage) -> None:
+def test_without_the_map_file_a_photo_is_located_by_the_vote(tmp_path: Path, town: RgbImage) -> None:
     file = write_quilt(tmp_path / "town.tif")
     index = make_index(tmp_path / "i", [file])
     shot = SHOTS[3]
-    refused = sure(index, LocateOptions(turns=0), VOTED).locate(shot.photo(town))
+    voted = sure(index, LocateOptions(headings=0), VOTED).locate(shot.photo(town))
     file.unlink()
     fix = sure(MapIndex(tmp_path / "i"), None, VOTED).locate(shot.photo(town))
-    assert replace(fix, seconds=0.0) == replace(refused, seconds=0.0), "as if refinement were switched off"
+    assert replace(fix, seconds=0.0) == replace(voted, seconds=0.0), "as with matching turned off"
     assert fix.found and not fix.refined and fix.heading_deg is None and fix.ground_m is None
     assert error(fix, shot) < 40.0
     assert fix.radius_m == pytest.approx(2.0 * fix.peaks[0].spread_m)
@@ -410,23 +414,24 @@ def test_without_the_map_a_photo_is_located_by_the_vote(tmp_path: Path, town: Rg
     assert sure(MapIndex(tmp_path / "i"), None, VOTED).locate(shot.photo(town), hints=camera).drone_latitude is None
 
 
-def test_an_unlimited_radius_is_no_fix(index: MapIndex, town: RgbImage) -> None:
+def test_an_infinite_radius_is_no_fix(index: MapIndex, town: RgbImage) -> None:
     locator = sure(index, None, replace(SURE, refined=math.inf))
     fix = locator.locate(SHOTS[0].photo(town))
     assert not fix.found and fix.radius_m is None and fix.reason
 
 
-def test_few_agreeing_patches_are_not_believed(index: MapIndex, town: RgbImage) -> None:
-    fix = sure(index, LocateOptions(least=2.0), VOTED).locate(SHOTS[0].photo(town))
-    assert fix.found and not fix.refined and fix.evidence["inliers"] == 0.0
+def test_a_match_with_too_few_inliers_is_ignored(index: MapIndex, town: RgbImage) -> None:
+    fix = sure(index, LocateOptions(min_inlier_share=2.0), VOTED).locate(SHOTS[0].photo(town))
+    assert fix.found and not fix.refined
+    assert fix.evidence is not None and fix.evidence.inliers == 0.0 and not fix.evidence.matched
 
 
-def test_the_wrong_model_is_refused(index: MapIndex) -> None:
+def test_another_model_than_the_index_has_is_refused(index: MapIndex) -> None:
     with pytest.raises(SkyPartError, match="made with the model colours"):
         Locator(index, ColourEmbedder("other"))
 
 
-def test_the_calibration_of_the_index_is_taken_and_said(tmp_path: Path) -> None:
+def test_the_calibration_of_the_index_is_used_and_reported(tmp_path: Path) -> None:
     index = make_index(tmp_path / "i", [write_quilt(tmp_path / "t.tif", edge=EDGE // 2)])
     assert not Locator(index, ColourEmbedder()).calibrated
     index.manifest = replace(index.manifest, calibration=SURE.to_dict())
@@ -436,17 +441,17 @@ def test_the_calibration_of_the_index_is_taken_and_said(tmp_path: Path) -> None:
     assert locator.locate(np.zeros((9, 9, 3), np.uint8)).calibrated
 
 
-def test_a_calibration_of_another_way_of_matching_is_not_taken(tmp_path: Path) -> None:
+def test_a_calibration_for_another_version_of_the_matching_is_not_used(tmp_path: Path) -> None:
     index = make_index(tmp_path / "i", [write_quilt(tmp_path / "t.tif", edge=EDGE // 2)])
     old = {key: value for key, value in SURE.to_dict().items() if key != "matching"}
     index.manifest = replace(index.manifest, calibration=old)
     index.manifest.write(index.folder)
     locator = Locator(MapIndex(index.folder), ColourEmbedder())
     assert not locator.calibrated and locator.calibration == default_calibration()
-    assert "matched in another way" in locator.outdated
+    assert "another version of the matching" in locator.outdated
 
 
-def test_a_model_that_nothing_was_fitted_for_gets_no_fix_but_candidates(index: MapIndex, town: RgbImage) -> None:
+def test_a_model_without_a_calibration_gets_candidates_but_no_fix(index: MapIndex, town: RgbImage) -> None:
     strange = sure(index, None, replace(SURE, model="of another"))
     fix = strange.locate(SHOTS[0].photo(town))
     assert not fix.found and fix.confidence == 0 and "skypart calibrate" in str(fix.reason)
@@ -456,27 +461,27 @@ def test_a_model_that_nothing_was_fitted_for_gets_no_fix_but_candidates(index: M
     assert strange.locate(SHOTS[0].photo(town)).found
 
 
-def test_a_calibration_of_other_maps_is_not_taken(tmp_path: Path) -> None:
+def test_a_calibration_for_other_maps_is_not_used(tmp_path: Path) -> None:
     index = make_index(tmp_path / "i", [write_quilt(tmp_path / "t.tif", edge=EDGE // 2)])
-    for maps, taken in ((index.manifest.maps_digest, True), ("others", False)):
+    for maps, used in ((index.manifest.maps_digest, True), ("others", False)):
         index.manifest = replace(index.manifest, calibration={**SURE.to_dict(), "maps": maps})
         index.manifest.write(index.folder)
         locator = Locator(MapIndex(index.folder), ColourEmbedder())
-        assert locator.calibrated == taken and bool(locator.outdated) == (not taken)
+        assert locator.calibrated == used and bool(locator.outdated) == (not used)
 
 
-def test_a_photo_that_cannot_be_checked_says_why_it_has_no_fix(tmp_path: Path, town: RgbImage) -> None:
+def test_the_reason_names_a_map_that_cannot_be_read(tmp_path: Path, town: RgbImage) -> None:
     file = write_quilt(tmp_path / "town.tif")
     index = make_index(tmp_path / "i", [file])
     never = replace(VOTED, voted=math.inf)
-    assert "clearly enough" in str(sure(index, LocateOptions(turns=0), never).locate(SHOTS[3].photo(town)).reason)
+    assert "clearly enough" in str(sure(index, LocateOptions(headings=0), never).locate(SHOTS[3].photo(town)).reason)
     file.unlink()
     fix = sure(MapIndex(tmp_path / "i"), None, never).locate(SHOTS[3].photo(town))
     assert not fix.found and fix.reason == "the map town cannot be read to check the place"
 
 
-def test_a_small_circle_finds_the_views_around_it(locator: Locator, town: RgbImage) -> None:
-    """Centres of views lie further apart than such a radius: the place is between them."""
+def test_a_small_prior_finds_the_views_around_it(locator: Locator, town: RgbImage) -> None:
+    """The centres of views are farther apart than such a radius."""
     for east, north in ((12.0, 7.0), (20.0, 20.0), (-33.0, 41.0)):
         shot = Shot(east, north, 0.0, 100.0)
         prior = Prior(latitude=shot.place[0], longitude=shot.place[1], radius_m=3.0)
@@ -492,3 +497,89 @@ def test_a_small_circle_finds_the_views_around_it(locator: Locator, town: RgbIma
             < 250
             for each in fix.candidates
         )
+
+
+def uniform(level: int, deviation: int = 0) -> RgbImage:
+    """A grey image whose halves differ from `level` by +-`deviation`: that is its standard deviation."""
+    image = np.full((112, 112, 3), level + deviation, np.uint8)
+    image[:, :56] = level - deviation
+    return image
+
+
+@pytest.mark.parametrize(
+    ("level", "words"), [(39, "almost black"), (40, "of one colour"), (215, "of one colour"), (216, "almost white")]
+)
+def test_uniform_photos_are_named_by_their_shade(level: int, words: str) -> None:
+    assert words in unusable_reason(uniform(level))
+    assert words in unusable_reason(uniform(level, 3))
+    assert "almost" not in unusable_reason(uniform(level, 4)), "enough contrast"
+
+
+@pytest.mark.parametrize(("share", "usable"), [(0.1, False), (0.2, True)])
+def test_a_photo_needs_some_detail(share: float, usable: bool) -> None:
+    """A smooth ramp with a chessboard of +-1 on a part of it: the Laplacian deviates by 8 times the root of that."""
+    ramp = np.tile(60 + np.arange(112), (112, 1))
+    rows, columns = np.mgrid[0:112, 0:112]
+    ramp += np.where(rows < 112 * share, 2 * ((rows + columns) % 2) - 1, 0)
+    assert (unusable_reason(np.repeat(ramp[:, :, None], 3, axis=2).astype(np.uint8)) == "") == usable
+
+
+def test_candidates_do_not_overlap_much() -> None:
+    """Two views are distinct if they are more than 0.3 edges of the better one apart."""
+    spaced = hits([(0.0, 0.0, 0.9), (29.0, 0.0, 0.8), (31.0, 0.0, 0.7), (31.0, 29.0, 0.6), (31.0, 62.0, 0.5)])
+    assert [hit.score for hit in distinct_hits(spaced)] == [0.9, 0.7, 0.5]
+    far = hits([(100.0 * i, 0.0, 0.9 - 0.1 * i) for i in range(8)])
+    assert distinct_hits(far) == far[:5] and distinct_hits(far, 2) == far[:2]
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "angle"), [(10.0, 30.0, 20.0), (30.0, 10.0, -20.0), (350.0, 10.0, 20.0), (10.0, 350.0, -20.0)]
+)
+def test_angles_between_compass_directions(first: float, second: float, angle: float) -> None:
+    assert angle_between(first, second) == angle
+
+
+class ScriptedIndex:
+    """An index that records what is searched and returns fixed hits."""
+
+    def __init__(self, results: list[Hit], options: ViewOptions) -> None:
+        self.results, self.manifest = results, SimpleNamespace(options=options, calibration=None)
+        self.asked: list[tuple[int, Circle | None]] = []
+
+    def check_model(self, digest: str) -> None:
+        pass
+
+    def search(self, queries: Any, count: int, within: Circle | None) -> list[list[Hit]]:
+        self.asked.append((count, within))
+        return [self.results]
+
+
+def test_more_views_are_searched_than_vote_and_the_prior_is_widened_by_their_spacing() -> None:
+    index: Any = ScriptedIndex(
+        hits([(float(i), 0.0, 0.9 - 0.001 * i) for i in range(100)]), ViewOptions((100.0, 200.0), 0.4)
+    )
+    locator = Locator(index, ColourEmbedder())
+    embedding = np.ones(36, np.float32)
+    assert len(locator.rank_views(embedding, None, Hints())) == 48
+    prior = Prior(latitude=48.0, longitude=11.0, radius_m=50.0)
+    locator.rank_views(embedding, prior, Hints())
+    (count, nowhere), (_, within) = index.asked
+    assert count == 4 * 48 and nowhere is None and within is not None
+    assert within.radius_m == pytest.approx(50.0 + 0.6 * 200.0 / math.sqrt(2))
+
+
+def test_an_index_without_rotations_ignores_the_heading() -> None:
+    found = hits([(0.0, 0.0, 0.9)])
+    index: Any = ScriptedIndex(found, ViewOptions((100.0,), 0.4))
+    assert Locator(index, ColourEmbedder()).rank_views(np.ones(36, np.float32), None, Hints(heading_deg=180.0)) == found
+
+
+@pytest.mark.parametrize(("tilt", "known"), [(14.9, False), (15.0, True), (88.9, True)])
+def test_the_drone_position_needs_a_minimum_tilt(tilt: float, known: bool) -> None:
+    camera = Hints(altitude_m=50.0, tilt_deg=tilt)
+    found = drone_position(latitude=48.0, longitude=16.0, heading=0.0, ground_m=None, hints=camera)
+    assert (found is not None) == known
+    blind = drone_position(latitude=48.0, longitude=16.0, heading=None, ground_m=None, hints=camera)
+    assert blind is None, "without a heading only a vertical camera has a known position"
+    vertical = replace(camera, tilt_deg=89.0)
+    assert drone_position(latitude=48.0, longitude=16.0, heading=None, ground_m=None, hints=vertical) is not None

@@ -1,5 +1,6 @@
-"""Truth is read from tables of several forms, and scores are what a plain computation gives."""
+"""True positions are read from several kinds of tables, and scores equal a simple computation."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -8,9 +9,8 @@ import pytest
 from skypart.errors import SkyPartError
 from skypart.geo.geodesy import LocalFrame
 from skypart.position.fix import Fix
-from skypart.position.score import raw_points, score_track
-from skypart.position.track_point import TrackPoint
-from skypart.position.truth import Truth, read_truth
+from skypart.position.score import TrackScore, Truth, read_truth, score_track
+from skypart.position.track import TrackPoint, raw_track
 from tests.position.flights import FRAME, fix_at
 
 LINE = Truth(
@@ -32,7 +32,7 @@ def at(time_s: float, x: float, y: float, radius: float = 20.0, frame: LocalFram
     )
 
 
-def test_errors_are_measured_against_the_place_at_that_time() -> None:
+def test_errors_are_measured_against_the_interpolated_truth() -> None:
     points = [at(0.0, 3.0, 0.0), at(2.5, 0.0, 30.0), at(5.0, 40.0, 50.0), at(7.5, 60.0, 75.0), TrackPoint(time_s=9.0)]
     score = score_track(points, LINE)
     assert score.median_m == pytest.approx((5.0 + 40.0) / 2, abs=1e-3)
@@ -43,12 +43,12 @@ def test_errors_are_measured_against_the_place_at_that_time() -> None:
     assert score.inside == pytest.approx(2 / 4)
 
 
-def test_times_that_the_truth_does_not_cover_are_left_out() -> None:
+def test_times_without_truth_are_left_out() -> None:
     points = [at(-1.0, 0.0, 0.0), at(0.0, 0.0, 0.0), at(10.0, 0.0, 100.0), at(11.0, 0.0, 0.0)]
     score = score_track(points, LINE)
     assert (score.photos, score.left_out, score.within_50_m) == (2, 2, 1.0)
-    gap = score_track([at(0.0, 0.0, 0.0), at(5.0, 0.0, 50.0)], LINE, longest_gap_s=5.0)
-    assert (gap.photos, gap.left_out) == (1, 1)  # at a known time, and inside a gap
+    gap = score_track([at(0.0, 0.0, 0.0), at(5.0, 0.0, 50.0)], LINE, max_gap_s=5.0)
+    assert (gap.photos, gap.left_out) == (1, 1)  # one at a known time, one inside a gap
     with pytest.raises(SkyPartError, match="covers none"):
         score_track([at(50.0, 0.0, 0.0)], LINE)
 
@@ -70,7 +70,7 @@ def test_truth_across_the_antimeridian() -> None:
 def test_raw_fixes_as_a_track() -> None:
     fix = fix_at(np.array([5.0, 0.0]))
     points = [TrackPoint(time_s=0.0, raw=fix), TrackPoint(time_s=1.0, raw=Fix(photo="a")), TrackPoint(time_s=2.0)]
-    raw = raw_points(points)
+    raw = raw_track(points)
     assert [point.state for point in raw] == ["tracking", "lost", "lost"]
     assert (raw[0].latitude, raw[0].radius_m, raw[0].raw) == (fix.latitude, fix.radius_m, fix)
     assert score_track(raw, LINE).median_m == pytest.approx(5.0, abs=1e-3)
@@ -100,7 +100,7 @@ def test_truth_by_time_frame_and_file(tmp_path: Path) -> None:
         ("\0\0", "truth.csv"),
     ],
 )
-def test_a_wrong_table_is_named_with_its_line(tmp_path: Path, content: str, words: str) -> None:
+def test_errors_in_a_table_name_the_file_and_the_line(tmp_path: Path, content: str, words: str) -> None:
     table = tmp_path / "truth.csv"
     table.write_text(content)
     with pytest.raises(SkyPartError, match=words) as caught:
@@ -108,9 +108,31 @@ def test_a_wrong_table_is_named_with_its_line(tmp_path: Path, content: str, word
     assert "truth.csv" in str(caught.value)
 
 
-def test_a_missing_or_binary_table_is_named(tmp_path: Path) -> None:
+def test_a_missing_or_binary_table_raises(tmp_path: Path) -> None:
     with pytest.raises(SkyPartError, match="no such file"):
         read_truth(tmp_path / "none.csv")
     (tmp_path / "b.csv").write_bytes(b"time_s,latitude,longitude\n\xff\xfe,1,2\n")
     with pytest.raises(SkyPartError, match="not a CSV file"):
         read_truth(tmp_path / "b.csv")
+
+
+def test_a_score_in_one_line() -> None:
+    score = TrackScore(photos=20, left_out=1, median_m=4.2, p90_m=9.7, within_50_m=0.9, without_fix=0.1, inside=17 / 18)
+    assert score.summary() == (
+        "median error 4 m, 90 % below 10 m, 90 % within 50 m, 10 % without a position; truth inside the "
+        "95 % radius of 94 % of the positions"
+    )
+    lost = replace(score, median_m=None, p90_m=None, inside=None)
+    assert lost.summary() == "no position in 20 photos"
+
+
+@pytest.mark.parametrize(("time", "known"), [(-0.03, False), (-0.01, True), (10.01, True), (10.03, False)])
+def test_a_true_position_counts_within_a_fiftieth_of_a_second(time: float, known: bool) -> None:
+    points = [at(5.0, 0.0, 50.0), at(time, 0.0, 0.0)]
+    assert score_track(points, LINE).photos == 1 + known
+
+
+def test_truth_is_interpolated_over_gaps_of_ten_seconds_at_most() -> None:
+    longer = replace(LINE, time_s=np.array([0.0, 10.01]))
+    assert score_track([at(0.0, 0.0, 0.0), at(5.0, 0.0, 50.0)], LINE).photos == 2
+    assert score_track([at(0.0, 0.0, 0.0), at(5.0, 0.0, 50.0)], longer).photos == 1

@@ -14,7 +14,7 @@ from PIL import Image
 
 from skypart.geo.footprint import Footprint
 from skypart.images.decode import RgbImage
-from skypart.position.fix import Candidate, Fix, Hints, Peak, Prior
+from skypart.position.fix import Candidate, Evidence, Fix, Hints, Peak, Prior
 from skypart.serve.service import Example, IndexInfo
 
 LATITUDE, LONGITUDE = 48.137, 11.575
@@ -142,7 +142,9 @@ class FakeService:
             refined=True,
             heading_deg=0.0,
             ground_m=PHOTO_M,
-            evidence={"score": best.score},
+            evidence=Evidence(
+                similarity=best.score, agreement=0.5, inliers=0.0, inlier_share=0.0, alignment=0.0, scale_m=20.0
+            ),
             seconds=seconds,
             **common,  # type: ignore[arg-type]
             **drone,  # type: ignore[arg-type]

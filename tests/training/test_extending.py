@@ -82,7 +82,7 @@ def test_an_unknown_head_names_the_known_ones(sues: Path, tmp_path: Path) -> Non
 
 def test_a_loss_term_is_one_file_and_one_line(sues: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(EXAMPLES)
-    from norm_loss import NormLoss  # type: ignore[import-not-found]
+    from norm_loss import NormLoss
 
     monkeypatch.setattr(geopart, "TERMS", (*geopart.TERMS, NormLoss))
     run = prepare(small_recipe(sues, tmp_path, teacher=False), ALONE)

@@ -1,1 +1,1 @@
-"""Positions in the formats of others: GeoJSON, CSV, GPX, KML."""
+"""Output formats for fixes and tracks: table, JSON, GeoJSON, CSV, KML, GPX. `formats` is the registry."""

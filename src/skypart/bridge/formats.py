@@ -1,58 +1,94 @@
-"""Fixes and tracks in the format that is asked for."""
+"""The registry of output formats: `skypart locate` and `skypart track` write those listed here."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import TypeAlias
 
-from skypart.atomic import write_text
-from skypart.bridge.csv_rows import fixes_to_csv, track_to_csv
-from skypart.bridge.geojson import fixes_to_features, to_text, track_to_features
-from skypart.bridge.gpx import fixes_to_gpx, track_to_gpx
-from skypart.bridge.json_text import fixes_to_json
-from skypart.bridge.kml import fixes_to_kml, track_to_kml
-from skypart.bridge.table import fix_table, table_text
+from skypart.atomic import check_place, write_text
+from skypart.bridge import csv_text, geojson, gpx, json_text, kml, table
+from skypart.bridge.output_format import OutputFormat, TrackToText
 from skypart.errors import SkyPartError
 from skypart.position.fix import Fix
-from skypart.position.track_point import TrackPoint
+from skypart.position.track import TrackPoint
 
-TrackWriter: TypeAlias = Callable[[Sequence[TrackPoint], datetime | None], str]
+BUILT_IN = (
+    table.FORMAT,
+    json_text.FORMAT,
+    geojson.FORMAT,
+    csv_text.FORMAT,
+    kml.FORMAT,
+    gpx.FORMAT,
+)
+DEFAULT = table.FORMAT
+_formats: dict[str, OutputFormat] = {format.name: format for format in BUILT_IN}
 
-FIX_FORMATS: dict[str, Callable[[Sequence[Fix]], str]] = {
-    "table": lambda fixes: table_text(fix_table(fixes)),
-    "json": fixes_to_json,
-    "geojson": lambda fixes: to_text(fixes_to_features(fixes)),
-    "csv": fixes_to_csv,
-    "kml": fixes_to_kml,
-    "gpx": fixes_to_gpx,
-}
-TRACK_SUFFIXES: dict[str, TrackWriter] = {
-    ".gpx": track_to_gpx,
-    ".geojson": lambda points, start: to_text(track_to_features(points, start)),
-    ".csv": track_to_csv,
-    ".kml": track_to_kml,
-}
+
+def register(format: OutputFormat) -> None:
+    """Make a format available to `locate` and `track`. A format of the same name is replaced."""
+    _formats[format.name] = format
+
+
+def format_names() -> list[str]:
+    """Names of all formats; each can hold fixes."""
+    return list(_formats)
+
+
+def track_suffixes() -> list[str]:
+    """Suffixes, with a dot, of the formats that can hold a track."""
+    return [f".{name}" for name, each in _formats.items() if each.track is not None]
+
+
+def find_format(name: str) -> OutputFormat:
+    """The format of this name, in upper or lower case."""
+    found = _formats.get(name.lower())
+    if found is None:
+        raise SkyPartError(f"unknown format {name!r}; choose one of {', '.join(_formats)}")
+    return found
+
+
+def choose_format(name: str, output: Path | None) -> OutputFormat:
+    """The format for `--format` and `-o`: the named one, else the one of the file's suffix, else a table.
+
+    Suffixes that belong to no format are ignored. A suffix of another format than the named one raises an error.
+    """
+    named = find_format(name) if name else None
+    suffix = output.suffix.lower().removeprefix(".") if output is not None else ""
+    if suffix not in _formats or (named is not None and suffix in named.other_suffixes):
+        return named or DEFAULT
+    if named is not None and named.name != suffix:
+        raise SkyPartError(
+            f"{output}: its suffix means {suffix}, but --format is {named.name}; omit --format or rename the file"
+        )
+    return _formats[suffix]
 
 
 def write_fixes(fixes: Sequence[Fix], format: str) -> str:
-    """Fixes as text in one of FIX_FORMATS."""
-    writer = FIX_FORMATS.get(format.lower())
-    if writer is None:
-        raise SkyPartError(f"unknown format {format!r}; choose one of {', '.join(FIX_FORMATS)}")
-    return writer(fixes)
+    """Fixes as text in the format of this name."""
+    return find_format(format).fixes(fixes)
 
 
-def track_writer(path: Path) -> TrackWriter:
-    """The writer that the suffix of `path` asks for; to be asked before long work begins."""
-    writer = TRACK_SUFFIXES.get(path.suffix.lower())
-    if writer is None:
-        raise SkyPartError(
-            f"{path}: {path.suffix or 'no suffix'} is not a format of tracks; end the name in one of "
-            f"{', '.join(TRACK_SUFFIXES)}"
-        )
-    return writer
+@dataclass(frozen=True)
+class TrackFile:
+    """A file for a track, in the format of its suffix. Raises if the format is unknown or the file is not writable."""
 
+    path: Path
 
-def write_track(points: Sequence[TrackPoint], path: Path, start: datetime | None = None) -> None:
-    """Write a track in the format of the suffix of `path`, atomically. start: when the flight began."""
-    write_text(path, track_writer(path)(points, start))
+    def __post_init__(self) -> None:
+        """Check the file before long work begins."""
+        self._writer()
+        check_place(self.path)
+
+    def write(self, points: Sequence[TrackPoint], start: datetime | None = None) -> None:
+        """Write a track, atomically. start: when the flight began."""
+        write_text(self.path, self._writer()(points, start))
+
+    def _writer(self) -> TrackToText:
+        suffix = self.path.suffix.lower()
+        found = _formats.get(suffix.removeprefix(".")) if suffix else None
+        if found is None or found.track is None:
+            raise SkyPartError(
+                f"{self.path}: {self.path.suffix or 'no suffix'} is not a track format; end the name in one of "
+                f"{', '.join(track_suffixes())}"
+            )
+        return found.track

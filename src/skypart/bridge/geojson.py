@@ -1,18 +1,19 @@
-"""GeoJSON (RFC 7946): longitude first, rings anticlockwise, cut at the antimeridian."""
+"""GeoJSON (RFC 7946): longitude first, rings anticlockwise, split at the antimeridian."""
 
 import json
 from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
-from skypart.bridge.plain import fix_values, point_values
-from skypart.bridge.shapes import circle, lines, place_of
-from skypart.position.fix import Fix
-from skypart.position.track_point import TrackPoint
+from skypart.bridge.geometry import circle_rings, place_or_none, split_path
+from skypart.bridge.output_format import OutputFormat
+from skypart.bridge.values import fix_values, point_values
+from skypart.position.fix import Fix, Place
+from skypart.position.track import TrackPoint
 
 
 def fixes_to_features(fixes: Sequence[Fix]) -> dict[str, Any]:
-    """A feature collection: a point a photo (without geometry where there is no fix) and its 95 % circle."""
+    """A feature collection: one point per photo (without geometry if there is no fix) and its 95 % circle."""
     features: list[dict[str, Any]] = []
     for fix in fixes:
         values = fix_values(fix)
@@ -22,25 +23,25 @@ def fixes_to_features(fixes: Sequence[Fix]) -> dict[str, Any]:
 
 
 def track_to_features(points: Sequence[TrackPoint], start: datetime | None = None) -> dict[str, Any]:
-    """A feature collection: the path, then a point a photo (without geometry while lost) with its 95 % radius.
+    """A feature collection: the path, then one point per photo (without geometry while lost) with its 95 % radius.
 
-    The path is several lines where it was lost in between.
+    The path consists of several lines if it was lost in between.
     """
-    told = [point_values(point, start) for point in points]
-    places = [place_of(each["latitude"], each["longitude"]) for each in told]
-    parts = [[[place.longitude, place.latitude] for place in part] for part in lines(places)]
+    rows = [point_values(point, start) for point in points]
+    places = [place_or_none(row["latitude"], row["longitude"]) for row in rows]
+    parts = [[[place.longitude, place.latitude] for place in line] for line in split_path(places)]
     path: dict[str, Any] | None = None
     if parts:
         path = {"type": "MultiLineString", "coordinates": parts}
         if len(parts) == 1:
             path = {"type": "LineString", "coordinates": parts[0]}
     features = [_feature("path", path, {})]
-    features += [_feature("position", _point(each), each) for each in told]
+    features += [_feature("position", _point(row), row) for row in rows]
     return {"type": "FeatureCollection", "features": features}
 
 
 def to_text(content: dict[str, Any]) -> str:
-    """The collection as text."""
+    """A feature collection as text."""
     return json.dumps(content, allow_nan=False, ensure_ascii=False, indent=1) + "\n"
 
 
@@ -56,10 +57,10 @@ def _point(values: dict[str, Any]) -> dict[str, Any] | None:
 
 
 def _circle(values: dict[str, Any], properties: dict[str, Any]) -> list[dict[str, Any]]:
-    """The circle around a position as a feature, none where there is no position or radius."""
+    """The circle around a position as a feature; empty if there is no position or radius."""
     if values["latitude"] is None or values["radius_m"] is None:
         return []
-    rings = circle(latitude=values["latitude"], longitude=values["longitude"], radius_m=values["radius_m"])
+    rings = circle_rings(Place(values["latitude"], values["longitude"]), values["radius_m"])
     parts = [[[[place.longitude, place.latitude] for place in ring]] for ring in rings]
     if not parts:
         return []
@@ -67,3 +68,11 @@ def _circle(values: dict[str, Any], properties: dict[str, Any]) -> list[dict[str
     if len(parts) > 1:
         geometry = {"type": "MultiPolygon", "coordinates": parts}
     return [_feature("error circle, 95 %", geometry, {**properties, "radius_m": values["radius_m"]})]
+
+
+FORMAT = OutputFormat(
+    name="geojson",
+    fixes=lambda fixes: to_text(fixes_to_features(fixes)),
+    track=lambda points, start: to_text(track_to_features(points, start)),
+    other_suffixes=("json",),
+)

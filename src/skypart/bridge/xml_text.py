@@ -1,35 +1,35 @@
-"""What GPX and KML share: elements with text, written as a document."""
+"""XML for GPX and KML: elements with text, and documents."""
 
 from typing import Any
 from xml.etree import ElementTree
 
-from skypart.bridge.plain import plain_text
+from skypart.bridge.values import clean_text
 from skypart.version import __version__
 
 CREATOR = f"SkyPart {__version__}"
 
 
-def child(parent: ElementTree.Element, tag: str, text: object = None, **attributes: str) -> ElementTree.Element:
-    """Append an element; `text` may be of any kind."""
+def add_child(parent: ElementTree.Element, tag: str, text: object = None, **attributes: str) -> ElementTree.Element:
+    """Append an element to `parent`. `text` may have any type."""
     element = ElementTree.SubElement(parent, tag, attributes)
     if text is not None:
-        element.text = plain_text(str(text))
+        element.text = clean_text(str(text))
     return element
 
 
-def document(root: ElementTree.Element) -> str:
-    """The document as text, indented."""
+def to_document(root: ElementTree.Element) -> str:
+    """The XML document as indented text."""
     ElementTree.indent(root)
     return '<?xml version="1.0" encoding="UTF-8"?>\n' + ElementTree.tostring(root, encoding="unicode") + "\n"
 
 
-def degrees(value: float) -> str:
-    """Degrees to a millimetre, never in powers of ten."""
+def format_degrees(value: float) -> str:
+    """Degrees with eight decimals, a precision of about a millimetre."""
     return f"{value:.8f}"
 
 
-def told(values: dict[str, Any]) -> str:
-    """A sentence on how good a position is."""
+def describe(values: dict[str, Any]) -> str:
+    """A phrase about the accuracy of a position."""
     parts = []
     if values.get("radius_m") is not None:
         parts.append(f"within {values['radius_m']:.0f} m with 95 % probability")
@@ -38,5 +38,7 @@ def told(values: dict[str, Any]) -> str:
     if values.get("heading_deg") is not None:
         parts.append(f"heading {values['heading_deg']:.0f} degrees")
     if values.get("drone_latitude") is not None:
-        parts.append(f"drone at {degrees(values['drone_latitude'])}, {degrees(values['drone_longitude'])}")
+        parts.append(
+            f"drone at {format_degrees(values['drone_latitude'])}, {format_degrees(values['drone_longitude'])}"
+        )
     return ", ".join(parts)

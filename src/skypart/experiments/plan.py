@@ -127,8 +127,8 @@ def read_plan(path: Path) -> Plan:
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise SkyPartError(f"{path}: not valid TOML ({error}); fix that line") from error
     plan = build_plan({"name": path.stem, **content}, str(path))
-    for owner in (*plan.presets.values(), *plan.runs):
-        for recipe in [owner.recipe] if isinstance(owner.recipe, str) else owner.recipe.values():
+    for named in (*(preset.recipe for preset in plan.presets.values()), *(run.recipe for run in plan.runs)):
+        for recipe in [named] if isinstance(named, str) else named.values():
             if recipe and not (path.parent / recipe).is_file():
                 raise SkyPartError(f"{path}: its recipe {recipe} does not exist; correct the path")
     return plan

@@ -1,1 +1,1 @@
-"""From ranked views to a position: vote, refinement, confidence, track."""
+"""From ranked views to positions and tracks: vote, patch matching, confidence, filter."""

@@ -1,37 +1,73 @@
-"""What a known camera says: how much ground it sees, and where it hangs."""
+"""What is known about the camera: hints from photo metadata, the ground it sees, and its position."""
 
 import math
+from dataclasses import fields
 
 from skypart.geo.geodesy import offset
-from skypart.position.fix import Hints
+from skypart.images.exif import CameraFacts
+from skypart.position.fix import Hints, Place
+
+MAX_GIMBAL_TILT = 95.0
+"""Tilts between 90 degrees and this one mean straight down: gimbals report 90.1 and the like."""
+ASSUMED_TILT = 60.0
+"""Degrees below the horizon, for the width of the ground if the tilt is unknown."""
+MIN_POSITION_TILT = 15.0
+"""Below this tilt, in degrees, the ground in the photo's centre says too little about the camera's position."""
+VERTICAL_TILT = 89.0
+"""From this tilt on, in degrees, the camera is above the photo's centre, whatever its heading."""
+
+
+def hints_from_facts(facts: CameraFacts) -> Hints:
+    """Hints from the metadata of a photo.
+
+    An altitude that is not positive (a photo from the take-off point, or from below it) is dropped, and so is a tilt
+    above the horizon or beyond MAX_GIMBAL_TILT.
+    """
+    altitude, tilt = facts.relative_altitude_m, facts.tilt_deg
+    return Hints(
+        heading_deg=facts.heading_deg,
+        turn_deg=facts.turn_deg,
+        altitude_m=altitude if altitude is not None and altitude > 0.0 else None,
+        tilt_deg=min(tilt, 90.0) if tilt is not None and 0.0 <= tilt <= MAX_GIMBAL_TILT else None,
+        fov_deg=facts.fov_deg,
+    )
+
+
+def merge_hints(given: Hints, metadata: Hints) -> Hints:
+    """The hints of the user, completed from the metadata of the photo."""
+    merged = {}
+    for field in fields(Hints):
+        value = getattr(given, field.name)
+        merged[field.name] = value if value is not None else getattr(metadata, field.name)
+    return Hints(**merged)
 
 
 def ground_width(hints: Hints) -> float | None:
-    """Metres of ground across the middle of a photo, if altitude and lens are known."""
+    """Metres of ground across the centre of a photo, if altitude and lens are known."""
     if hints.altitude_m is None or hints.fov_deg is None:
         return None
-    tilt = math.radians(hints.tilt_deg if hints.tilt_deg is not None else 60.0)
+    tilt = math.radians(hints.tilt_deg if hints.tilt_deg is not None else ASSUMED_TILT)
     return 2 * hints.altitude_m / math.sin(max(tilt, 0.2)) * math.tan(math.radians(hints.fov_deg) / 2)
 
 
-def drone_place(
+def drone_position(
     *, latitude: float, longitude: float, heading: float | None, ground_m: float | None, hints: Hints
-) -> tuple[float, float] | None:
-    """Latitude and longitude of a drone with that ground in the middle of its picture, if enough is known.
+) -> Place | None:
+    """Position of a drone whose photo is centred on this ground, if enough is known.
 
-    ground_m: metres of ground across the picture's middle. With the lens it says how far away the ground is; only
-    where one of them is unknown the drone's height says so.
+    ground_m: metres of ground across the photo's centre. With the lens it gives the distance to the ground; the
+    altitude is used only if one of the two is unknown.
     """
-    if hints.tilt_deg is None or hints.tilt_deg < 15 or (heading is None and hints.tilt_deg < 89):
+    tilt_deg = hints.tilt_deg
+    if tilt_deg is None or tilt_deg < MIN_POSITION_TILT or (heading is None and tilt_deg < VERTICAL_TILT):
         return None
-    tilt = math.radians(hints.tilt_deg)
+    tilt = math.radians(tilt_deg)
     if ground_m is not None and hints.fov_deg is not None:
-        away = ground_m / (2 * math.tan(math.radians(hints.fov_deg) / 2))
+        distance = ground_m / (2 * math.tan(math.radians(hints.fov_deg) / 2))
     elif hints.altitude_m is not None:
-        away = hints.altitude_m / math.sin(tilt)
+        distance = hints.altitude_m / math.sin(tilt)
     else:
         return None
-    back = away * math.cos(tilt)
-    ahead = (heading or 0.0) - (hints.turn_deg or 0.0)
-    place = offset(latitude=latitude, longitude=longitude, bearing=ahead + 180.0, metres=back)
-    return float(place.latitude), float(place.longitude)
+    direction = (heading or 0.0) - (hints.turn_deg or 0.0)
+    place = offset(latitude=latitude, longitude=longitude, bearing=direction + 180.0, metres=distance * math.cos(tilt))
+    return Place(float(place.latitude), float(place.longitude))

@@ -1,13 +1,21 @@
-"""What is known about where a photo was taken: a fix with its error radius, or the reason why there is none."""
+"""The result for one photo: a fix with its error radius, or the reason why there is none."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from typing import NamedTuple
 
 from skypart.geo.footprint import Footprint
 
 
+class Place(NamedTuple):
+    """A point in WGS 84 degrees."""
+
+    latitude: float
+    longitude: float
+
+
 @dataclass(frozen=True, kw_only=True)
 class Prior:
-    """Where the photo is thought to be: within `radius_m` metres of a point in WGS 84 degrees."""
+    """An approximate position: within `radius_m` metres of a point in WGS 84 degrees."""
 
     latitude: float
     longitude: float
@@ -16,12 +24,11 @@ class Prior:
 
 @dataclass(frozen=True, kw_only=True)
 class Hints:
-    """What is known of the camera, None where it is not.
+    """What is known about the camera; None where unknown.
 
-    heading_deg: compass direction that is up in the photo. turn_deg: how far that lies clockwise of where the camera
-    points, as of a rolled gimbal. altitude_m: above the ground, or above take-off where that
-    is all the file says. tilt_deg: of the optical axis below the horizon, 90 = straight down. fov_deg: across the
-    photo's width.
+    heading_deg: compass direction that is up in the photo. turn_deg: angle clockwise from the camera's direction to
+    that heading, for example of a rolled gimbal. altitude_m: above the ground, or above take-off if the file has no
+    other. tilt_deg: of the optical axis below the horizon, 90 = straight down. fov_deg: across the photo's width.
     """
 
     heading_deg: float | None = None
@@ -33,7 +40,7 @@ class Hints:
 
 @dataclass(frozen=True, kw_only=True)
 class Candidate:
-    """One view of the map that resembles the photo. score: cosine similarity, -1..1. map_name: of the map it is of."""
+    """A view of the map that resembles the photo. score: cosine similarity, -1..1. map_name: the view's map."""
 
     footprint: Footprint
     score: float
@@ -51,19 +58,43 @@ class Peak:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Evidence:
+    """What the confidence and the radius of a fix are computed from.
+
+    similarity: cosine of the best view. agreement: share of the votes for the strongest peak, 0..1. inliers: patch
+    matches that agree on one homography; inlier_share: as a share of all matches; alignment: see
+    `skypart.position.matching.alignment_score`; all three are 0 if no match was accepted. scale_m: the expected error
+    before calibration, in metres.
+    """
+
+    similarity: float
+    agreement: float
+    inliers: float
+    inlier_share: float
+    alignment: float
+    scale_m: float
+
+    @property
+    def matched(self) -> bool:
+        """Whether the position comes from a patch match, not from the vote alone."""
+        return self.inliers > 0
+
+
+@dataclass(frozen=True, kw_only=True)
 class Fix:
-    """The answer for one photo.
+    """The result for one photo.
 
     latitude, longitude: of the ground at the centre of the image, WGS 84 degrees; None without a fix.
-    radius_m: the true position lies within it with 95 % probability. map_error_m: what of it, as a leg of a right
-    triangle, is the map's own error and common to all photos of the map. confidence: probability, 0..1, that the true
-    position lies within 50 m. reason: why there is no fix, empty with one. refined: whether patch tokens of photo and
-    map were matched. calibrated: False where radius and confidence are those of the default
-    model on maps of ours, not fitted to this map.
+    radius_m: the true position lies within it with 95 % probability. map_error_m: the part of the radius that is the
+    map's own error, common to all its photos; the two parts add like the legs of a right triangle. confidence:
+    probability, 0..1, that the true position lies within 50 m. reason: why there is no fix; empty with one.
+    refined: whether the position comes from a patch match. calibrated: False if radius and confidence come from the
+    default calibration, not from one fitted to this map.
     heading_deg: compass direction that is up in the photo; ground_m: metres of ground across the photo; both None
-    unless refined. drone_latitude, drone_longitude: of the camera, None unless its tilt is known, and its lens (if
-    refined) or altitude.
+    unless refined. drone_latitude, drone_longitude: of the camera; None unless the tilt is known and the lens (if
+    refined) or the altitude.
     candidates: the best views, best first. peaks: places they agree on, best first. seconds: time taken.
+    evidence: None if the photo was not compared with the map. best_guess: the most likely position, also without a fix.
     """
 
     photo: str
@@ -82,7 +113,8 @@ class Fix:
     candidates: tuple[Candidate, ...] = ()
     peaks: tuple[Peak, ...] = ()
     seconds: float = 0.0
-    evidence: dict[str, float] = field(default_factory=dict)
+    evidence: Evidence | None = None
+    best_guess: Place | None = None
 
     @property
     def found(self) -> bool:

@@ -1,4 +1,4 @@
-"""Photos whose true position is known: a CSV of them, or a folder with one."""
+"""Photos of known position, listed in a CSV."""
 
 import csv
 import glob
@@ -12,15 +12,15 @@ from pyproj import Transformer
 from skypart.errors import SkyPartError
 from skypart.geo.geodesy import distance_m
 
-NAMES = ("positions.csv", "frames.csv", "labels.csv", "poses.csv")
-FILE = ("file", "path", "photo", "image", "name")
-LATITUDE = ("target_lat", "latitude", "lat", "y")
-LONGITUDE = ("target_lon", "longitude", "lon", "lng", "x")
+CSV_NAMES = ("positions.csv", "frames.csv", "labels.csv", "poses.csv")
+FILE_COLUMNS = ("file", "path", "photo", "image", "name")
+LATITUDE_COLUMNS = ("target_lat", "latitude", "lat", "y")
+LONGITUDE_COLUMNS = ("target_lon", "longitude", "lon", "lng", "x")
 
 
 @dataclass(frozen=True, kw_only=True)
 class LabelledPhoto:
-    """A photo and the ground at its centre in WGS 84 degrees; None: it was taken outside the map."""
+    """A photo and the position of the ground at its centre, WGS 84 degrees; None if it is from outside the map."""
 
     path: Path
     latitude: float | None
@@ -30,37 +30,45 @@ class LabelledPhoto:
         """Metres from the truth to a position in degrees; infinite for a photo from outside the map."""
         if self.latitude is None or self.longitude is None:
             return math.inf
-        away = distance_m(
+        metres = distance_m(
             latitude=self.latitude, longitude=self.longitude, to_latitude=latitude, to_longitude=longitude
         )
-        return float(away)
+        return float(metres)
 
 
 def read_labelled(where: Path) -> list[LabelledPhoto]:
-    """Read a CSV with columns file, latitude, longitude (empty: outside the map), or the one in a folder."""
+    """Read a CSV with columns file, latitude, longitude (empty for photos from outside the map).
+
+    where: the CSV, or a folder that contains one of CSV_NAMES.
+    """
     file = where
     if where.is_dir():
-        found = [where / name for name in NAMES if (where / name).is_file()]
+        found = [where / name for name in CSV_NAMES if (where / name).is_file()]
         if not found:
-            raise SkyPartError(f"{where}: has none of {', '.join(NAMES)}; write one with file, latitude, longitude")
+            raise SkyPartError(
+                f"{where}: contains none of {', '.join(CSV_NAMES)}; add one with columns file, latitude, longitude"
+            )
         file = found[0]
     if not file.is_file():
         raise SkyPartError(f"{file}: no such file; give a CSV with columns file, latitude, longitude")
     try:
         with file.open(encoding="utf-8-sig", newline="") as stream:
-            photos = _photos(file, csv.DictReader(stream))
+            photos = _parse_rows(file, csv.DictReader(stream))
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise SkyPartError(f"{file}: cannot be read as a table ({error}); save it as CSV in UTF-8") from error
     if not photos:
-        raise SkyPartError(f"{file}: lists no photo; write a line for each")
+        raise SkyPartError(f"{file}: lists no photo; add one line per photo")
     return photos
 
 
-def _photos(file: Path, rows: "csv.DictReader[str]") -> list[LabelledPhoto]:
-    """All lines of a table whose first line names its columns."""
+def _parse_rows(file: Path, rows: "csv.DictReader[str]") -> list[LabelledPhoto]:
+    """The rows of a table with a header."""
     names = [(name or "").strip().lower() for name in rows.fieldnames or ()]
-    keys = [next((k for k in options if k in names), None) for options in (FILE, LATITUDE, LONGITUDE)]
-    grid = _utm(names) if None in keys[1:] else None
+    keys = [
+        next((k for k in options if k in names), None)
+        for options in (FILE_COLUMNS, LATITUDE_COLUMNS, LONGITUDE_COLUMNS)
+    ]
+    grid = _utm_zone(names) if None in keys[1:] else None
     if grid is not None:
         keys[1:] = [f"utm{grid[0]}_n", f"utm{grid[0]}_e"]
     if None in keys:
@@ -71,12 +79,12 @@ def _photos(file: Path, rows: "csv.DictReader[str]") -> list[LabelledPhoto]:
         name, north, east = (row.get(str(key), "") for key in keys)
         if grid is not None:
             north, east = _to_degrees(grid[1], north, east)
-        photos.append(_photo(file, number, name, north, east))
+        photos.append(_parse_photo(file, number, name, north, east))
     return photos
 
 
-def _utm(names: list[str]) -> tuple[str, Transformer] | None:
-    """The UTM zone of columns like utm43n_e and utm43n_n, and the way from it to degrees."""
+def _utm_zone(names: list[str]) -> tuple[str, Transformer] | None:
+    """The UTM zone of columns like utm43n_e and utm43n_n, and the transformation from it to degrees."""
     for name in names:
         zone = re.fullmatch(r"utm(\d{1,2})([ns])_e", name)
         if zone and 1 <= int(zone[1]) <= 60:
@@ -86,7 +94,7 @@ def _utm(names: list[str]) -> tuple[str, Transformer] | None:
 
 
 def _to_degrees(transformer: Transformer, north: str, east: str) -> tuple[str, str]:
-    """Latitude and longitude as text of UTM metres as text; what is no number stays as it is, for the message."""
+    """Convert UTM metres to degrees, all as text; text that is not a number is returned for the error message."""
     try:
         longitude, latitude = transformer.transform(float(east), float(north))
     except ValueError:
@@ -94,13 +102,13 @@ def _to_degrees(transformer: Transformer, north: str, east: str) -> tuple[str, s
     return f"{latitude:.9f}", f"{longitude:.9f}"
 
 
-def _photo(file: Path, number: int, name: str, latitude: str, longitude: str) -> LabelledPhoto:
-    """One line of the CSV; photos stand beside it, or in a folder beside it."""
+def _parse_photo(file: Path, number: int, name: str, latitude: str, longitude: str) -> LabelledPhoto:
+    """One row of the CSV. Its photo is in the same folder, or in a folder beside the CSV."""
     path = file.parent / name
     if name and not path.is_file():
         path = next((p for p in file.parent.glob(f"*/{glob.escape(name)}") if p.is_file()), path)
     if not path.is_file():
-        raise SkyPartError(f"{file}, line {number}: no photo {name!r} beside it; correct the name")
+        raise SkyPartError(f"{file}, line {number}: no photo {name!r} beside the file; correct the name")
     if not latitude and not longitude:
         return LabelledPhoto(path=path, latitude=None, longitude=None)
     try:

@@ -1,10 +1,11 @@
-"""Locate a photo: embed, rank, vote, refine, and say how far to trust it."""
+"""Locate a photo: embed it, rank the views, let them vote, match patches, and judge how reliable the result is."""
 
 import math
 import time
 from collections.abc import Sequence
 from dataclasses import replace
 
+import cv2
 import numpy as np
 from numpy.typing import NDArray
 
@@ -13,36 +14,47 @@ from skypart.geo.geodesy import distance_m
 from skypart.images.decode import RgbImage
 from skypart.maps.index import MapIndex
 from skypart.maps.store import Circle, Hit
-from skypart.position.camera import drone_place, ground_width
-from skypart.position.closer import CloserLook, LocateOptions
-from skypart.position.confidence import MATCHING, Calibration, default_calibration
-from skypart.position.fix import Candidate, Fix, Hints, Peak, Prior
-from skypart.position.refine import Refinement, TokenReader
-from skypart.position.usable import unusable
-from skypart.position.vote import find_peaks
+from skypart.position.camera import drone_position, ground_width
+from skypart.position.confidence import MATCHING_VERSION, Calibration, default_calibration
+from skypart.position.fix import Candidate, Evidence, Fix, Hints, Peak, Place, Prior
+from skypart.position.matching import PatchReader, Refinement
+from skypart.position.search import LocateOptions, MatchSearch, find_peaks
 
 UNKNOWN_MODEL = (
-    "the index is of another model or size than the default calibration, so nobody knows how far its answers can be "
-    "trusted; fit them with `skypart calibrate` on photos of known position"
+    "the index was made with another model or input size than the default calibration, so the accuracy of its results "
+    "is unknown; run `skypart calibrate` with photos of known position"
 )
+MIN_WIDTH_RATIO, MAX_WIDTH_RATIO = 0.4, 3.5
+"""Edges of the views that a photo can show, in widths of the ground that its camera sees."""
+SCALE_PER_INLIER = 3.6
+"""Expected error of a match, in ground widths per inlier."""
+MAX_CANDIDATES = 5
+CANDIDATE_DISTANCE = 0.3
+"""Distance between two candidates, in edges of the better one; closer ones show nearly the same ground."""
+MIN_CONTRAST = 4.0
+"""Standard deviation of the grey levels, 0..255, below which a photo counts as uniform."""
+BLACK_BELOW, WHITE_ABOVE = 40, 215
+"""Mean grey levels of uniform photos that are called black or white."""
+MIN_DETAIL = 3.0
+"""Standard deviation of the Laplacian below which a photo shows no ground. Thick fog leaves 7, noise in the sky 2."""
 
 
 class Locator:
-    """Answers photos from one index with one model."""
+    """Locates photos in one index with one model."""
 
     def __init__(self, index: MapIndex, embedder: Embedder, options: LocateOptions | None = None) -> None:
         index.check_model(embedder.digest)
         self.index, self.embedder = index, embedder
-        self.tokens_of = TokenReader(embedder)
+        self.reader = PatchReader(embedder)
         self.options = options or LocateOptions()
-        self.closer = CloserLook(index, self.tokens_of, self.options)
+        self.search = MatchSearch(index, self.reader, self.options)
         self.calibration = default_calibration()
         self.calibrated = False
         self.outdated = ""  # why the index's own calibration is not used
         if index.manifest.calibration is not None:
             own = Calibration.from_dict(index.manifest.calibration)
-            if own.matching != MATCHING:
-                self.outdated = "was made when photos were matched in another way"
+            if own.matching != MATCHING_VERSION:
+                self.outdated = "was made for another version of the matching"
             elif not index.manifest.calibration_fits:
                 self.outdated = "was made before its maps changed"
             else:
@@ -50,116 +62,150 @@ class Locator:
 
     @property
     def unknown_model(self) -> bool:
-        """Whether nothing was ever fitted for the model of the index."""
+        """Whether there is no calibration for the model of the index."""
         return not self.calibrated and self.calibration.model not in ("", self.embedder.digest)
 
     def locate(
         self, image: RgbImage, *, name: str = "photo", prior: Prior | None = None, hints: Hints | None = None
     ) -> Fix:
-        """The fix of one photo (h, w, 3) uint8, or a Fix that says why there is none."""
+        """Locate one photo (h, w, 3) uint8. Without a fix the result has a reason."""
         started = time.monotonic()
-        reason = unusable(image)
+        hints = hints or Hints()
+        reason = unusable_reason(image)
         if reason:
             return Fix(photo=name, reason=reason, calibrated=self.calibrated, seconds=time.monotonic() - started)
-        embedding, photo = self.tokens_of.photo(image)
-        hits = self._rank(embedding, prior, hints or Hints())
+        embedding, photo = self.reader.read_photo(image)
+        hits = self.rank_views(embedding, prior, hints)
         if not hits:
             where = "within the given radius" if prior else "in this index"
-            took = time.monotonic() - started
-            return Fix(photo=name, reason=f"the map has no view {where}", calibrated=self.calibrated, seconds=took)
+            seconds = time.monotonic() - started
+            return Fix(photo=name, reason=f"the map has no view {where}", calibrated=self.calibrated, seconds=seconds)
         peaks = find_peaks(hits)
-        refined = self.closer(photo, hits, peaks, hints or Hints()) if self.options.turns else None
-        fix = self._judge(name, hits, peaks, refined, hints or Hints())
+        refined = self.search.find(photo, hits, peaks, hints) if self.options.headings else None
+        fix = self._judge(name, hits, peaks, refined, hints)
         return replace(fix, seconds=time.monotonic() - started)
 
-    def _rank(self, embedding: NDArray[np.float32], prior: Prior | None, hints: Hints) -> list[Hit]:
-        """The best views; those much wider or narrower than a known camera can see are left out."""
+    def rank_views(self, embedding: NDArray[np.float32], prior: Prior | None, hints: Hints) -> list[Hit]:
+        """The views most similar to an embedding (dim,), best first.
+
+        Views that a known camera cannot show, by their size or heading, are left out unless none would remain.
+        """
         within = None
         if prior is not None:
             cut = self.index.manifest.options
-            apart = (1 - cut.overlap) * max(cut.sizes_m) / math.sqrt(2)  # of a place from the nearest view's centre
-            within = Circle(latitude=prior.latitude, longitude=prior.longitude, radius_m=prior.radius_m + apart)
+            spacing = (1 - cut.overlap) * max(cut.sizes_m) / math.sqrt(2)  # from a place to the nearest view's centre
+            within = Circle(latitude=prior.latitude, longitude=prior.longitude, radius_m=prior.radius_m + spacing)
         hits = self.index.search(embedding[None].astype(np.float32), 4 * self.options.views, within)[0]
         width = ground_width(hints)
         if width is not None:
-            fitting = [hit for hit in hits if 0.4 < hit.footprint.metres / width < 3.5]
+            fitting = [hit for hit in hits if MIN_WIDTH_RATIO < hit.footprint.metres / width < MAX_WIDTH_RATIO]
             hits = fitting or hits
         if hints.heading_deg is not None and self.index.manifest.options.rotations > 1:
-            near = 180.0 / self.index.manifest.options.rotations + 1e-6
-            turned = [hit for hit in hits if abs(_turn(hit.footprint.rotation, hints.heading_deg)) <= near]
-            hits = turned or hits
+            tolerance = 180.0 / self.index.manifest.options.rotations + 1e-6
+            fitting = [
+                hit for hit in hits if abs(angle_between(hit.footprint.rotation, hints.heading_deg)) <= tolerance
+            ]
+            hits = fitting or hits
         return hits[: self.options.views]
 
     def _judge(
         self, name: str, hits: Sequence[Hit], peaks: Sequence[Peak], refined: Refinement | None, hints: Hints
     ) -> Fix:
-        """Evidence, confidence and radius; a fix if the confidence is high enough."""
-        evidence = {
-            "similarity": hits[0].score,
-            "agreement": peaks[0].weight,
-            "inliers": float(refined.fit.inliers) if refined else 0.0,
-            "inlier_share": refined.fit.share if refined else 0.0,
-            "alignment": refined.fit.alignment if refined else 0.0,
-            "scale_m": 3.6 * refined.ground_m / refined.fit.inliers if refined else peaks[0].spread_m,
-        }
-        confidence = self.calibration.confidence(evidence)
-        latitude, longitude = (
-            (refined.latitude, refined.longitude) if refined else (peaks[0].latitude, peaks[0].longitude)
-        )
-        best = tuple(
-            Candidate(footprint=hit.footprint, score=hit.score, map_name=hit.map_name) for hit in _distinct(hits)
-        )
+        """Compute evidence, confidence and radius; the result is a fix if the confidence is high enough."""
+        evidence = gather_evidence(hits, peaks, refined)
+        confidence, radius = self.calibration.confidence(evidence), self.calibration.radius(evidence)
+        best = refined or peaks[0]
+        guess = Place(best.latitude, best.longitude)
         common = Fix(
             photo=name,
             confidence=confidence,
             calibrated=self.calibrated,
-            candidates=best,
+            candidates=tuple(
+                Candidate(footprint=hit.footprint, score=hit.score, map_name=hit.map_name)
+                for hit in distinct_hits(hits)
+            ),
             peaks=tuple(peaks),
-            evidence={**evidence, "latitude": latitude, "longitude": longitude},
+            evidence=evidence,
+            best_guess=guess,
         )
-        radius = self.calibration.radius(evidence)
         if self.unknown_model:
             return replace(common, confidence=0.0, reason=UNKNOWN_MODEL)
         if confidence < self.calibration.threshold or not math.isfinite(radius):
-            unread = refined is None and hits[0].map_name in self.index.missing
-            cannot = f"the map {hits[0].map_name} cannot be read to check the place"
-            return replace(
-                common, reason=cannot if unread else "no place in this map resembles the photo clearly enough"
-            )
+            reason = "no place in this map resembles the photo clearly enough"
+            if refined is None and hits[0].map_name in self.index.missing:
+                reason = f"the map {hits[0].map_name} cannot be read to check the place"
+            return replace(common, reason=reason)
         heading = refined.heading_deg if refined else hints.heading_deg
         ground = refined.ground_m if refined else None
-        camera = drone_place(latitude=latitude, longitude=longitude, heading=heading, ground_m=ground, hints=hints)
+        drone = drone_position(
+            latitude=guess.latitude, longitude=guess.longitude, heading=heading, ground_m=ground, hints=hints
+        )
         return replace(
             common,
-            latitude=latitude,
-            longitude=longitude,
+            latitude=guess.latitude,
+            longitude=guess.longitude,
             radius_m=radius,
             map_error_m=self.calibration.floor_m,
             refined=refined is not None,
             heading_deg=refined.heading_deg if refined else None,
             ground_m=ground,
-            drone_latitude=camera[0] if camera else None,
-            drone_longitude=camera[1] if camera else None,
+            drone_latitude=drone.latitude if drone else None,
+            drone_longitude=drone.longitude if drone else None,
         )
 
 
-def _distinct(hits: Sequence[Hit], count: int = 5) -> list[Hit]:
+def gather_evidence(hits: Sequence[Hit], peaks: Sequence[Peak], refined: Refinement | None) -> Evidence:
+    """Evidence for the best place, from the best view, the vote and the match."""
+    if refined is None:
+        return Evidence(
+            similarity=hits[0].score,
+            agreement=peaks[0].weight,
+            inliers=0.0,
+            inlier_share=0.0,
+            alignment=0.0,
+            scale_m=peaks[0].spread_m,
+        )
+    return Evidence(
+        similarity=hits[0].score,
+        agreement=peaks[0].weight,
+        inliers=float(refined.match.inliers),
+        inlier_share=refined.match.inlier_share,
+        alignment=refined.match.alignment,
+        scale_m=SCALE_PER_INLIER * refined.ground_m / refined.match.inliers,
+    )
+
+
+def distinct_hits(hits: Sequence[Hit], count: int = MAX_CANDIDATES) -> list[Hit]:
     """The best hits, without those that show nearly the same ground as a better one."""
     chosen: list[Hit] = []
     left = list(hits)
     while left and len(chosen) < count:
         best = left[0].footprint
         chosen.append(left[0])
-        off = distance_m(
+        distances = distance_m(
             latitude=best.latitude,
             longitude=best.longitude,
             to_latitude=[hit.footprint.latitude for hit in left],
             to_longitude=[hit.footprint.longitude for hit in left],
         )
-        left = [hit for hit, metres in zip(left, off, strict=True) if metres > 0.3 * best.metres]
+        far = CANDIDATE_DISTANCE * best.metres
+        left = [hit for hit, metres in zip(left, distances, strict=True) if metres > far]
     return chosen
 
 
-def _turn(first: float, second: float) -> float:
+def angle_between(first: float, second: float) -> float:
     """Degrees from one compass direction to another, -180..180."""
     return (second - first + 180) % 360 - 180
+
+
+def unusable_reason(image: RgbImage) -> str:
+    """Why nothing can be seen in a photo (h, w, 3); empty if something can."""
+    small = cv2.resize(image, (112, 112), interpolation=cv2.INTER_AREA)
+    grey = cv2.cvtColor(small, cv2.COLOR_RGB2GRAY).astype(np.float32)
+    level = float(grey.mean())
+    if float(grey.std()) < MIN_CONTRAST:
+        shade = "black" if level < BLACK_BELOW else "white" if level > WHITE_ABOVE else "of one colour"
+        return f"the photo is almost {shade}; nothing can be seen in it"
+    if float(cv2.Laplacian(grey, cv2.CV_32F).std()) < MIN_DETAIL:
+        return "the photo is blurred or shows only sky; no ground can be seen in it"
+    return ""

@@ -1,7 +1,7 @@
-"""`skypart locate`: photos from disk, with what their files say of the camera."""
+"""`skypart locate`: locate photo files, with hints from the command line and from their metadata."""
 
 import math
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
 
@@ -10,42 +10,45 @@ from skypart.errors import SkyPartError
 from skypart.images.decode import list_photos, read_rgb
 from skypart.images.exif import read_camera_facts
 from skypart.maps.index import MapIndex
-from skypart.position.closer import LocateOptions
+from skypart.position.camera import hints_from_facts, merge_hints
 from skypart.position.fix import Fix, Hints, Prior
-from skypart.position.hints import hints_of, join_hints
 from skypart.position.locate import Locator
+from skypart.position.search import LocateOptions
 from skypart.progress import console, track
 
-RADIUS_M = 1000.0
-"""Searched around a known place, where nobody says how far."""
+DEFAULT_RADIUS_M = 1000.0
+"""Search radius around --near if --radius is not given."""
 
 NO_FIX = 3
-"""Exit code when a photo has no fix."""
+"""Exit code if a photo has no fix."""
 
 
 def open_locator(
     index: Path, model: str = "", device: str = "cpu", options: LocateOptions | None = None, *, network: bool = False
 ) -> Locator:
-    """The index with the model it was made with, or `model`; maps that cannot be read are told on standard error.
+    """Open an index with the model it was made with, or with `model`.
 
-    network: whether maps that lie on the network may be read.
+    Maps that cannot be read, and a calibration that cannot be used, are reported on standard error. network: whether
+    maps on the network may be read.
     """
     opened = MapIndex(index, network=network)
     made_with = opened.manifest.model
     locator = Locator(opened, load(model or made_with["name"], device, made_with["size"]), options)
-    outdated = [f"the calibration of {index} {locator.outdated} and is not used: calibrate again"]
-    for told in [*opened.missing_reasons(), *(outdated if locator.outdated else [])]:
-        console.print(told, style="yellow", markup=False, highlight=False, soft_wrap=True)
+    warnings = opened.missing_reasons()
+    if locator.outdated:
+        warnings = [*warnings, f"the calibration of {index} {locator.outdated} and is not used: calibrate again"]
+    for warning in warnings:
+        console.print(warning, style="yellow", markup=False, highlight=False, soft_wrap=True)
     return locator
 
 
 def read_prior(near: str, radius_m: float | None = None) -> Prior | None:
-    """From `--near LAT,LON --radius M`; None where nothing is said."""
+    """Parse `--near LAT,LON --radius M`; None if neither is given."""
     if not near:
         if radius_m is not None:
-            raise SkyPartError("--radius is around --near; give that too")
+            raise SkyPartError("--radius needs --near; give both")
         return None
-    radius_m = RADIUS_M if radius_m is None else radius_m
+    radius_m = DEFAULT_RADIUS_M if radius_m is None else radius_m
     try:
         latitude, longitude = (float(part) for part in near.split(","))
     except ValueError as error:
@@ -53,45 +56,30 @@ def read_prior(near: str, radius_m: float | None = None) -> Prior | None:
     if not (abs(latitude) <= 90 and abs(longitude) <= 180):
         raise SkyPartError(f"--near {near}: latitude comes first (-90..90), then longitude (-180..180)")
     if not 0 < radius_m < math.inf:
-        raise SkyPartError("--radius must be metres greater than 0")
+        raise SkyPartError("--radius must be a positive number of metres")
     return Prior(latitude=latitude, longitude=longitude, radius_m=radius_m)
 
 
 def read_hints(
     heading: float | None = None, altitude: float | None = None, tilt: float | None = None, fov: float | None = None
 ) -> Hints:
-    """From `--heading --altitude --tilt --fov`; what no camera can have is refused."""
+    """Parse `--heading --altitude --tilt --fov`; impossible values raise an error."""
     ranges = (("heading", heading, -360, 360), ("altitude", altitude, 0, 20_000), ("tilt", tilt, 0, 90))
     for name, value, low, high in (*ranges, ("fov", fov, 0, 179)):
         if value is not None and not (low <= value <= high and (value > 0 or name == "heading")):
-            raise SkyPartError(f"--{name} {value:g} is out of range; it must lie between {low} and {high}")
+            raise SkyPartError(f"--{name} {value:g} is out of range; it must be between {low} and {high}")
     return Hints(
         heading_deg=None if heading is None else heading % 360.0, altitude_m=altitude, tilt_deg=tilt, fov_deg=fov
     )
 
 
-def read_format(format: str, output: Path | None, formats: Collection[str]) -> str:
-    """From `--format` and `-o`: what is said, else what the file's suffix asks for, else a table.
-
-    formats: those there are; a suffix that is none of them asks for nothing. GeoJSON may be called .json.
-    """
-    said, asked = format.lower(), output.suffix.lower().removeprefix(".") if output is not None else ""
-    if asked not in formats or (said, asked) == ("geojson", "json"):
-        return said or "table"
-    if said not in ("", asked):
-        raise SkyPartError(
-            f"{output}: its suffix asks for {asked}, --format for {said}; leave --format out or rename the file"
-        )
-    return asked
-
-
 def locate_photo(
     locator: Locator, photo: Path, prior: Prior | None = None, hints: Hints | None = None, *, exif: bool = True
 ) -> Fix:
-    """Locate a photo; EXIF and XMP fill in what `hints` leave open, unless `exif` is False."""
-    own = hints_of(read_camera_facts(photo)) if exif else Hints()
-    known = join_hints(hints or Hints(), own)
-    return locator.locate(read_rgb(photo), name=str(photo), prior=prior, hints=known)
+    """Locate a photo file. EXIF and XMP complete the `hints`, unless `exif` is False."""
+    metadata = hints_from_facts(read_camera_facts(photo)) if exif else Hints()
+    merged = merge_hints(hints or Hints(), metadata)
+    return locator.locate(read_rgb(photo), name=str(photo), prior=prior, hints=merged)
 
 
 def locate_photos(
@@ -102,9 +90,9 @@ def locate_photos(
     *,
     exif: bool = True,
 ) -> list[Fix]:
-    """Locate photos and folders of photos; EXIF and XMP fill in what `hints` leave open, unless `exif` is False.
+    """Locate photo files and folders of photos. EXIF and XMP complete the `hints`, unless `exif` is False.
 
-    One that cannot be read has no fix, and the reason for it; an error only if none can.
+    The result for a photo that cannot be read has no fix but a reason; an error is raised only if no photo can be read.
     """
     fixes, errors = [], []
     with closing(track(list_photos(sources), "locating")) as bar:

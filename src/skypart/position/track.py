@@ -1,124 +1,80 @@
-"""Follow a flight: locate its photos one by one and filter their fixes into a track."""
+"""A track, the filtered path of a flight: its points, and the assumptions of the filter."""
 
 import math
-from collections.abc import Callable, Sequence
-from contextlib import closing
-from dataclasses import replace
-from itertools import pairwise
-from typing import TypeAlias
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Literal, TypeAlias
 
-import numpy as np
-from numpy.typing import NDArray
-
-from skypart import progress
 from skypart.errors import SkyPartError
-from skypart.geo.geodesy import LocalFrame
 from skypart.position.fix import Fix
-from skypart.position.frame import Frame
-from skypart.position.frames import Frames
-from skypart.position.score import raw_points
-from skypart.position.smooth import smoothed
-from skypart.position.track_filter import TrackFilter
-from skypart.position.track_options import TrackOptions
-from skypart.position.track_point import TrackPoint
 
-Locate: TypeAlias = Callable[[Frame], Fix]
-"""From a photo of the flight to a fix."""
+TrackState: TypeAlias = Literal["tracking", "coasting", "lost"]
 
 
-def track(
-    frames: Frames, locate: Locate, options: TrackOptions | None = None, frame: LocalFrame | None = None
-) -> list[TrackPoint]:
-    """The track of a flight, one point a photo.
+@dataclass(frozen=True, kw_only=True)
+class TrackPoint:
+    """The filtered position at one photo.
 
-    frame: metric frame of the map; without one, around the first place that is found.
+    time_s: seconds from the start of the flight. latitude, longitude: of the ground at the photo's centre, WGS 84
+    degrees; None while lost. radius_m: the true position lies within it with 95 % probability, if the track is right.
+    confidence: probability, 0..1, that the track is right. state: `tracking` if the photo's own fix was used,
+    `coasting` if the position is predicted from earlier ones, `lost` if it is unknown. raw: the photo's own fix, before
+    the filter.
     """
-    options = options or TrackOptions()
-    follower = TrackFilter(options, frame) if frame else None
-    points: list[TrackPoint] = []
-    errors: list[SkyPartError] = []
-    with closing(progress.track(frames, "locating", len(frames) or None)) as shown:
-        for photo in shown:
-            try:
-                fix = locate(photo)
-            except SkyPartError as error:  # as when a map on the network does not answer for once
-                errors.append(error)
-                fix = Fix(photo=photo.name, reason=str(error))
-            if follower is None:
-                follower = _around(fix, options)
-            if follower is None:
-                points.append(TrackPoint(time_s=photo.time_s, raw=fix))
-            else:
-                points.append(follower.step(photo.time_s, fix))
-    if not points:
-        raise SkyPartError(f"none of the {frames.skipped} frames could be read; copy the video or photos again")
-    if len(errors) == len(points):
-        raise errors[0]
-    if follower is None or not options.smooth:
-        return with_map_error(points)
-    first = len(points) - len(follower.steps)
-    points[first:] = smoothed(points[first:], follower.steps, options, follower.frame)
-    return with_own_fixes(with_map_error(points), options.max_speed, follower.frame)
+
+    time_s: float
+    latitude: float | None = None
+    longitude: float | None = None
+    radius_m: float | None = None
+    confidence: float = 0.0
+    state: TrackState = "lost"
+    raw: Fix | None = None
 
 
-def with_map_error(points: Sequence[TrackPoint]) -> list[TrackPoint]:
-    """Points whose radius holds the map's own error too, which no number of photos averages out."""
-    error = max((point.raw.map_error_m for point in points if point.raw is not None), default=0.0)
+@dataclass(frozen=True, kw_only=True)
+class TrackOptions:
+    """Assumptions of the filter.
+
+    max_speed: m/s. max_acceleration: m/s^2; choose a small one for a slow drone, because the direction of flight is
+    forgotten within 2 (max_speed / max_acceleration)^2 seconds without a fix. area_km2: of the map, over which wrong
+    fixes are spread. recover_after: consecutive fixes that must agree on another place before the track jumps there.
+    lost_after: consecutive fixes that contradict a track before it is dropped. lost_radius_m: 95 % radius above which a
+    position is not reported. error_memory_s: photos closer in time than this show the same ground, have similar errors
+    and count less. smooth: let later photos correct earlier positions.
+    """
+
+    max_speed: float = 25.0
+    max_acceleration: float = 4.0
+    area_km2: float = 4.0
+    recover_after: int = 5
+    lost_after: int = 10
+    lost_radius_m: float = 300.0
+    error_memory_s: float = 1.0
+    smooth: bool = True
+
+    def __post_init__(self) -> None:
+        """Raise if a value is out of range."""
+        for name in ("max_speed", "max_acceleration", "area_km2", "recover_after", "lost_after", "lost_radius_m"):
+            value = float(getattr(self, name))
+            if not (math.isfinite(value) and value > 0):
+                raise SkyPartError(f"track option {name} must be a positive number, not {getattr(self, name)}")
+        if not (math.isfinite(self.error_memory_s) and self.error_memory_s >= 0):
+            raise SkyPartError(f"track option error_memory_s must be 0 or more seconds, not {self.error_memory_s}")
+
+
+def raw_track(points: Sequence[TrackPoint]) -> list[TrackPoint]:
+    """The photos' own fixes in the form of a track."""
+    bare = [TrackPoint(time_s=point.time_s, raw=point.raw) for point in points]
     return [
-        point if point.radius_m is None else replace(point, radius_m=math.hypot(point.radius_m, error))
-        for point in points
+        replace(
+            point,
+            latitude=point.raw.latitude,
+            longitude=point.raw.longitude,
+            radius_m=point.raw.radius_m,
+            confidence=point.raw.confidence,
+            state="tracking",
+        )
+        if point.raw is not None and point.raw.found
+        else point
+        for point in bare
     ]
-
-
-def with_own_fixes(points: Sequence[TrackPoint], max_speed: float, frame: LocalFrame) -> list[TrackPoint]:
-    """Points of which the lost ones keep their photo's own fix where a drone could have flown there.
-
-    Photos far apart in time leave the filter too much room to confirm one by another. A fix stays out if it cannot be
-    reached at `max_speed` (m/s) from the positions told before and after it, or from most of the fixes between them.
-    """
-    own, result = raw_points(points), list(points)
-    told = [i for i, point in enumerate(points) if point.latitude is not None]
-    for before, after in pairwise([-1, *told, len(points)]):
-        found = [i for i in range(before + 1, after) if math.isfinite(own[i].radius_m or math.inf)]
-        ends = [points[i] for i in (before, after) if 0 <= i < len(points)]
-        for number in _flown([own[i] for i in found], ends, max_speed, frame) if found else ():
-            result[found[number]] = own[found[number]]
-    return result
-
-
-def _flown(
-    fixes: Sequence[TrackPoint], ends: Sequence[TrackPoint], max_speed: float, frame: LocalFrame
-) -> Sequence[int]:
-    """Numbers of the most fixes that can be flown one after the other between the ends; none if more cannot."""
-    every = [*fixes, *ends]
-    rows = [(point.latitude, point.longitude, point.time_s, point.radius_m) for point in every]
-    latitude, longitude, times, radii = np.array(rows, dtype=np.float64).T
-    places = np.stack(frame.to_metres(latitude=latitude, longitude=longitude), axis=1)
-
-    def near(number: int) -> NDArray[np.bool_]:
-        """(n,) which points can be flown to from one, or from which it can."""
-        away = np.linalg.norm(places - places[number], axis=1)
-        return np.asarray(away <= max_speed * np.abs(times - times[number]) + radii + radii[number])
-
-    count = len(fixes)
-    best, back = np.zeros(count), np.full(count, -1)
-    for i, fix in enumerate(fixes):
-        reached = near(i)
-        if reached[count:].all():
-            earlier = np.where(reached[:i], best[:i], 0.0)
-            if earlier.any():
-                back[i] = int(np.argmax(earlier))
-            best[i] = 1.0 + fix.confidence / (count + 1) + (best[back[i]] if back[i] >= 0 else 0.0)
-    chain: list[int] = []
-    number = int(np.argmax(best)) if best.any() else -1
-    while number >= 0:
-        chain.append(number)
-        number = int(back[number])
-    return chain if len(chain) + len(ends) > count - len(chain) else ()
-
-
-def _around(fix: Fix, options: TrackOptions) -> TrackFilter | None:
-    """A filter around the first place that a fix names, None if it names none."""
-    if fix.latitude is not None and fix.longitude is not None:
-        return TrackFilter(options, LocalFrame(latitude=fix.latitude, longitude=fix.longitude))
-    return None

@@ -1,11 +1,13 @@
-"""A Bayes filter over positions: it follows fixes that agree with how a drone can move, and doubts those that do not.
+"""Filter the fixes of a flight into a track: a Gaussian mixture filter, and a smoother that lets later photos correct
+earlier positions.
 
-The belief is a sum of normal distributions, each a possible track, beside the possibility that the drone is anywhere
-on the map. A photo's places are either where the drone is, or mistaken; every track is kept both ways until the
-others outweigh it. Nothing is drawn at random: the same fixes give the same track.
+The state is a set of hypotheses, each a possible track, and the possibility that the drone is anywhere on the map. A
+photo's observations are either right or wrong; every hypothesis is continued both ways until others outweigh it. The
+filter is deterministic: equal fixes give equal tracks.
 """
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -13,122 +15,145 @@ from numpy.typing import NDArray
 
 from skypart.errors import SkyPartError
 from skypart.geo.geodesy import LocalFrame
-from skypart.position.beliefs import (
-    NONE,
-    Beliefs,
-    Ints,
-    born,
-    density,
-    joined,
-    merged,
-    mixture,
-    no_beliefs,
-    predicted,
-    updated,
-)
 from skypart.position.fix import Fix
-from skypart.position.motion import Floats, radius_95
-from skypart.position.sightings import Sighting, sightings_of
-from skypart.position.track_options import TrackOptions
-from skypart.position.track_point import TrackPoint
+from skypart.position.hypotheses import (
+    NONE,
+    Floats,
+    Hypotheses,
+    Ints,
+    Motion,
+    Observation,
+    concatenate,
+    log_density,
+    merge,
+    moments,
+    new_hypothesis,
+    no_hypotheses,
+    observations_from_fix,
+    predict,
+    radius_95,
+    squared_distance,
+    update,
+)
+from skypart.position.track import TrackOptions, TrackPoint
 
-_CAP = math.log(20.0)
-"""The most that a fully trusted photo can say for a track, as a logarithm of odds."""
-_MOST, _FAINTEST = 48, 25.0
+MAX_LOG_ODDS = math.log(20.0)
+"""The most that one fully trusted photo adds to the log weight of a hypothesis."""
+MAX_HYPOTHESES = 48
+MAX_LOG_RATIO = 25.0
+"""Hypotheses lighter than the best one by more than this log ratio are dropped."""
+MIN_NOVELTY = 0.05
+"""Novelty of a photo taken immediately after another."""
+MIN_CONFIDENCE = 0.5
+"""Confidence below which no position is reported."""
+CLUSTER_DISTANCE = 9.0
+"""Squared Mahalanobis distance from the best hypothesis within which others count for the same place."""
+REACH_SIGMAS = 3.0
+"""Standard deviations that are added to the distance a drone can fly."""
+CONFIRMED_FIXES = 3
+"""Fixes that confirm a track. Shorter tracks are dropped as false starts if there is a confirmed one."""
 
 
 @dataclass(frozen=True)
 class Step:
-    """What the smoother needs of one step: time, sightings, each belief's parent and sighting, and the best belief."""
+    """A step of the filter as the smoother needs it.
+
+    parent, observation: of each hypothesis, see Hypotheses. best: index of the best hypothesis, or NONE.
+    """
 
     time_s: float
-    sightings: tuple[Sighting, ...]
+    observations: tuple[Observation, ...]
     parent: Ints
-    sighting: Ints
+    observation: Ints
     best: int
     confidence: float
 
 
 class TrackFilter:
-    """Takes the fixes of a flight one by one, in the order of their times, in the metric `frame` of the map."""
+    """Takes the fixes of a flight one by one, in order of time. frame: metric frame of the map."""
 
     def __init__(self, options: TrackOptions, frame: LocalFrame) -> None:
-        self.options, self.frame, self.motion = options, frame, options.motion
+        self.options, self.frame = options, frame
+        self.motion = Motion(options.max_speed, options.max_acceleration)
         self.steps: list[Step] = []
-        self._beliefs = no_beliefs()
-        self._unknown = 0.0  # logarithm of the weight of "anywhere"
+        self._hypotheses = no_hypotheses()
+        self._log_unknown = 0.0  # log weight of "anywhere on the map"
         self._time: float | None = None
-        self._heard: float | None = None
+        self._last_observed: float | None = None
 
     def step(self, time_s: float, fix: Fix | None) -> TrackPoint:
-        """The position at `time_s`, given the photo's fix (or none)."""
-        before, after = self._beliefs, self._predict(time_s)
-        fresh = self._fresh(time_s)
-        sightings = sightings_of(fix, self.frame, fresh)
-        if sightings:
-            after = replace(after, misses=after.misses + fresh)
+        """The position at `time_s`, given the photo's fix, if there is one."""
+        before, after = self._hypotheses, self._predict(time_s)
+        novelty = self._novelty(time_s)
+        observations = observations_from_fix(fix, self.frame, novelty)
+        if observations:
+            after = replace(after, misses=after.misses + novelty)
             seconds = time_s - self._time if self._time is not None else 0.0
-            leak = math.log(fresh) - _CAP * max(self.options.recover_after - 1, 0.5)
-            total = float(np.logaddexp.reduce([self._unknown, *after.weight]))
-            self._unknown = float(np.logaddexp(self._unknown, total + leak))
-            after = self._weigh(before, after, sightings, seconds)
-            self._heard = time_s
+            leak = math.log(novelty) - MAX_LOG_ODDS * max(self.options.recover_after - 1, 0.5)
+            total = float(np.logaddexp.reduce([self._log_unknown, *after.log_weight]))
+            self._log_unknown = float(np.logaddexp(self._log_unknown, total + leak))
+            after = self._branch(before, after, observations, seconds)
+            self._last_observed = time_s
         self._time = time_s
-        self._beliefs = self._kept(merged(after, _MOST, _FAINTEST))
-        point, best = self._point(time_s, fix)
-        self.steps.append(Step(time_s, sightings, self._beliefs.parent, self._beliefs.sighting, best, point.confidence))
+        self._hypotheses = self._prune(merge(after, MAX_HYPOTHESES, MAX_LOG_RATIO))
+        point, best = self._report(time_s, fix)
+        self.steps.append(
+            Step(time_s, observations, self._hypotheses.parent, self._hypotheses.observation, best, point.confidence)
+        )
         return point
 
-    def _predict(self, time_s: float) -> Beliefs:
+    def _predict(self, time_s: float) -> Hypotheses:
         if not math.isfinite(time_s) or (self._time is not None and time_s < self._time):
-            raise SkyPartError(
-                f"photos must come in the order of their times, but {time_s} s follows {self._time} s; sort them"
-            )
-        return predicted(self._beliefs, self.motion, time_s - self._time if self._time is not None else 0.0)
+            raise SkyPartError(f"photos must be in order of time, but {time_s} s follows {self._time} s; sort them")
+        return predict(self._hypotheses, self.motion, time_s - self._time if self._time is not None else 0.0)
 
-    def _fresh(self, time_s: float) -> float:
-        """How much of a photo is news, 0.05..1, by the time since the one before that had something to say."""
-        if self._heard is None or self.options.error_memory_s == 0:
+    def _novelty(self, time_s: float) -> float:
+        """How much a photo adds to the last one with observations, MIN_NOVELTY..1, by the time between them."""
+        if self._last_observed is None or self.options.error_memory_s == 0:
             return 1.0
-        return min(1.0, max(0.05, (time_s - self._heard) / self.options.error_memory_s))
+        return min(1.0, max(MIN_NOVELTY, (time_s - self._last_observed) / self.options.error_memory_s))
 
-    def _weigh(self, before: Beliefs, after: Beliefs, sightings: tuple[Sighting, ...], seconds: float) -> Beliefs:
-        """Every track without and with each sighting, and tracks that begin at one."""
+    def _branch(
+        self, before: Hypotheses, after: Hypotheses, observations: tuple[Observation, ...], seconds: float
+    ) -> Hypotheses:
+        """Every hypothesis without and with each observation, and new ones that start at an observation."""
         groups = [after]
-        for number, sighting in enumerate(sightings):
-            odds = math.log(self.options.area_km2 * 1e6) + density(after, sighting)
-            able = (odds > 0.0) & self._reachable(before, sighting, seconds)
-            supported = updated(after.take(able), sighting, number, self.motion)
-            gain = sighting.trust * np.minimum(odds[able], _CAP)
-            groups.append(replace(supported, weight=supported.weight + gain))
-            groups.append(born(sighting, number, self._unknown + (sighting.trust - 1.0) * _CAP, self.motion))
-        return joined(groups)
+        for number, observation in enumerate(observations):
+            log_odds = math.log(self.options.area_km2 * 1e6) + log_density(after, observation)
+            possible = (log_odds > 0.0) & self._can_reach(before, observation, seconds)
+            updated = update(after.take(possible), observation, number, self.motion)
+            gain = observation.trust * np.minimum(log_odds[possible], MAX_LOG_ODDS)
+            groups.append(replace(updated, log_weight=updated.log_weight + gain))
+            log_weight = self._log_unknown + (observation.trust - 1.0) * MAX_LOG_ODDS
+            groups.append(new_hypothesis(observation, number, log_weight, self.motion))
+        return concatenate(groups)
 
-    def _reachable(self, before: Beliefs, sighting: Sighting, seconds: float) -> NDArray[np.bool_]:
-        """(n,) whether a drone could have flown from each belief to the sighting in this time."""
-        away = np.linalg.norm(before.mean[:, :2] - sighting.place, axis=1)
-        spread = np.trace(before.covariance[:, :2, :2], axis1=1, axis2=2) / 2.0
-        blur = np.sqrt(spread) + math.sqrt(sighting.variance)
-        return np.asarray(away <= self.options.max_speed * seconds + 3.0 * blur)
+    def _can_reach(self, before: Hypotheses, observation: Observation, seconds: float) -> NDArray[np.bool_]:
+        """(n,) whether a drone could have flown from each hypothesis to the observation in this time."""
+        distance = np.linalg.norm(before.mean[:, :2] - observation.position, axis=1)
+        variance = np.trace(before.covariance[:, :2, :2], axis1=1, axis2=2) / 2.0
+        deviation = np.sqrt(variance) + math.sqrt(observation.variance)
+        return np.asarray(distance <= self.options.max_speed * seconds + REACH_SIGMAS * deviation)
 
-    def _kept(self, beliefs: Beliefs) -> Beliefs:
-        """Beliefs without those that are refuted or have grown too wide; their weight goes to "anywhere"."""
-        wide = np.array([radius_95(each[:2, :2]) for each in beliefs.covariance]) > self.options.lost_radius_m
-        gone = (wide & (beliefs.sighting == NONE)) | (beliefs.misses >= self.options.lost_after)
-        unknown = float(np.logaddexp.reduce([self._unknown, *beliefs.weight[gone]]))
-        left = beliefs.take(~gone)
-        total = float(np.logaddexp.reduce([unknown, *left.weight]))
-        self._unknown = unknown - total
-        return replace(left, weight=left.weight - total)
+    def _prune(self, hypotheses: Hypotheses) -> Hypotheses:
+        """Drop hypotheses that are contradicted or too uncertain; their weight goes to "anywhere"."""
+        radii = np.array([radius_95(each[:2, :2]) for each in hypotheses.covariance])
+        coasting = hypotheses.observation == NONE
+        dropped = (coasting & (radii > self.options.lost_radius_m)) | (hypotheses.misses >= self.options.lost_after)
+        log_unknown = float(np.logaddexp.reduce([self._log_unknown, *hypotheses.log_weight[dropped]]))
+        left = hypotheses.take(~dropped)
+        total = float(np.logaddexp.reduce([log_unknown, *left.log_weight]))
+        self._log_unknown = log_unknown - total
+        return replace(left, log_weight=left.log_weight - total)
 
-    def _point(self, time_s: float, fix: Fix | None) -> tuple[TrackPoint, int]:
-        """The answer now, and the index of the best belief."""
-        if len(self._beliefs) == 0:
+    def _report(self, time_s: float, fix: Fix | None) -> tuple[TrackPoint, int]:
+        """The current position, and the index of the best hypothesis."""
+        if len(self._hypotheses) == 0:
             return TrackPoint(time_s=time_s, raw=fix), NONE
-        best = int(np.argmax(self._beliefs.weight))
-        weight, mean, covariance = _cluster(self._beliefs, best)
-        confidence, radius = min(1.0, math.exp(weight)), radius_95(covariance[:2, :2])
-        if confidence < 0.5 or radius > self.options.lost_radius_m:
+        best = int(np.argmax(self._hypotheses.log_weight))
+        log_weight, mean, covariance = _cluster_moments(self._hypotheses, best)
+        confidence, radius = min(1.0, math.exp(log_weight)), radius_95(covariance[:2, :2])
+        if confidence < MIN_CONFIDENCE or radius > self.options.lost_radius_m:
             return TrackPoint(time_s=time_s, raw=fix), NONE
         place = self.frame.to_degrees(mean[0], mean[1])
         point = TrackPoint(
@@ -137,15 +162,123 @@ class TrackFilter:
             longitude=float(place.longitude),
             radius_m=radius,
             confidence=confidence,
-            state="tracking" if self._beliefs.sighting[best] != NONE else "coasting",
+            state="tracking" if self._hypotheses.observation[best] != NONE else "coasting",
             raw=fix,
         )
         return point, best
 
 
-def _cluster(beliefs: Beliefs, best: int) -> tuple[float, Floats, Floats]:
-    """Weight, mean and covariance of all tracks that say the same place as the best."""
-    off = beliefs.mean[:, :2] - beliefs.mean[best, :2]
-    spread = beliefs.covariance[:, :2, :2] + beliefs.covariance[best, :2, :2]
-    far = np.einsum("ni,ni->n", off, np.linalg.solve(spread, off[:, :, None])[:, :, 0])
-    return mixture(beliefs.take(far < 9.0))
+def _cluster_moments(hypotheses: Hypotheses, best: int) -> tuple[float, Floats, Floats]:
+    """Log weight, mean and covariance of all hypotheses at the same place as the best."""
+    difference = hypotheses.mean[:, :2] - hypotheses.mean[best, :2]
+    spread = hypotheses.covariance[:, :2, :2] + hypotheses.covariance[best, :2, :2]
+    return moments(hypotheses.take(squared_distance(difference, spread) < CLUSTER_DISTANCE))
+
+
+def smooth_track(
+    points: Sequence[TrackPoint], steps: Sequence[Step], options: TrackOptions, frame: LocalFrame
+) -> list[TrackPoint]:
+    """The points of a whole flight, each corrected by the photos after it.
+
+    points, steps: results and records of a TrackFilter, one of each per photo.
+    """
+    motion = Motion(options.max_speed, options.max_acceleration)
+    result = [TrackPoint(time_s=point.time_s, raw=point.raw) for point in points]
+    for chain in _bridge_gaps(_confirmed_chains(steps), steps, options):
+        means, covariances = _smooth_chain(chain, motion)
+        places = frame.to_degrees(means[:, 0], means[:, 1])
+        for i, link in enumerate(chain):
+            radius = radius_95(covariances[i, :2, :2])
+            if radius <= options.lost_radius_m:
+                result[link.index] = replace(
+                    result[link.index],
+                    latitude=float(places.latitude[i]),
+                    longitude=float(places.longitude[i]),
+                    radius_m=radius,
+                    confidence=link.confidence,
+                    state="coasting" if link.observation is None else "tracking",
+                )
+    return result
+
+
+@dataclass(frozen=True)
+class _Link:
+    """One photo of a chain: its index and time, the observation that was used, and the track's final confidence."""
+
+    index: int
+    time_s: float
+    observation: Observation | None
+    confidence: float
+
+
+def _confirmed_chains(steps: Sequence[Step]) -> list[list[_Link]]:
+    """Tracks from start to end, in order of time, traced back from the best hypothesis at each end.
+
+    If one of them was confirmed, shorter ones are dropped as false starts.
+    """
+    chains: list[list[_Link]] = []
+    chain: list[_Link] = []
+    current, confidence = NONE, 0.0
+    for index in range(len(steps) - 1, -1, -1):
+        step = steps[index]
+        if current == NONE:
+            current, confidence = step.best, step.confidence
+            if current == NONE:
+                continue
+        number = int(step.observation[current])
+        chain.append(_Link(index, step.time_s, None if number == NONE else step.observations[number], confidence))
+        current = int(step.parent[current])
+        if current == NONE:
+            chains.append(chain[::-1])
+            chain = []
+    longest = max((_count_fixes(chain) for chain in chains), default=0)
+    return [chain for chain in chains[::-1] if _count_fixes(chain) >= min(CONFIRMED_FIXES, longest)]
+
+
+def _count_fixes(chain: Sequence[_Link]) -> int:
+    return sum(link.observation is not None for link in chain)
+
+
+def _bridge_gaps(chains: Sequence[list[_Link]], steps: Sequence[Step], options: TrackOptions) -> list[list[_Link]]:
+    """Chains joined across gaps that a drone could have flown, so that both ends determine the path between."""
+    joined: list[list[_Link]] = []
+    for chain in chains:
+        if joined and _can_fly_between(joined[-1], chain, options.max_speed):
+            gap = range(joined[-1][-1].index + 1, chain[0].index)
+            joined[-1] += [_Link(i, steps[i].time_s, None, chain[0].confidence) for i in gap]
+            joined[-1] += chain
+        else:
+            joined.append(list(chain))
+    return joined
+
+
+def _can_fly_between(first: Sequence[_Link], second: Sequence[_Link], max_speed: float) -> bool:
+    """Whether a drone could have flown from the last fix of one chain to the first fix of the next."""
+    last, start = [link for link in first if link.observation is not None][-1], second[0]
+    assert last.observation is not None and start.observation is not None  # a chain starts at an observation
+    distance = math.dist(last.observation.position, start.observation.position)
+    deviation = math.sqrt(last.observation.variance) + math.sqrt(start.observation.variance)
+    return distance <= max_speed * (start.time_s - last.time_s) + REACH_SIGMAS * deviation
+
+
+def _smooth_chain(chain: Sequence[_Link], motion: Motion) -> tuple[Floats, Floats]:
+    """(n, 4) means and (n, 4, 4) covariances of a chain, by the Rauch-Tung-Striebel smoother."""
+    predicted: list[Hypotheses] = []
+    filtered: list[Hypotheses] = []
+    for i, link in enumerate(chain):
+        if i == 0:
+            assert link.observation is not None  # a chain starts at an observation
+            now = new_hypothesis(link.observation, 0, 0.0, motion)
+            predicted.append(now)
+        else:
+            predicted.append(predict(filtered[-1], motion, link.time_s - chain[i - 1].time_s))
+            now = predicted[-1] if link.observation is None else update(predicted[-1], link.observation, 0, motion)
+        filtered.append(now)
+    means, covariances = [filtered[-1].mean[0]], [filtered[-1].covariance[0]]
+    for i in range(len(chain) - 2, -1, -1):
+        transition, _ = motion.transition(chain[i + 1].time_s - chain[i].time_s)
+        before, after = filtered[i], predicted[i + 1]
+        gain = np.linalg.solve(after.covariance[0], transition @ before.covariance[0]).T
+        means.append(before.mean[0] + gain @ (means[-1] - after.mean[0]))
+        covariances.append(before.covariance[0] + gain @ (covariances[-1] - after.covariance[0]) @ gain.T)
+    return np.array(means[::-1]), np.array(covariances[::-1])

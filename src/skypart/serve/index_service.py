@@ -17,7 +17,7 @@ from skypart.images.decode import RgbImage, is_image, read_rgb
 from skypart.maps.files import redact_address
 from skypart.maps.map_source import UnreadableMapError
 from skypart.position.fix import Fix, Hints, Prior
-from skypart.position.labelled import NAMES, read_labelled
+from skypart.position.labelled import CSV_NAMES, read_labelled
 from skypart.position.locate import Locator
 from skypart.serve.problems import RefusedError, log
 from skypart.serve.service import Example, IndexBounds, IndexInfo
@@ -91,7 +91,7 @@ class IndexService:
             return []
         if not self.folder.is_dir():
             raise SkyPartError(f"{self.folder}: no such folder; give a folder of photos to try")
-        if any((self.folder / name).is_file() for name in NAMES):
+        if any((self.folder / name).is_file() for name in CSV_NAMES):
             return [
                 Example(
                     name=f"{number}",

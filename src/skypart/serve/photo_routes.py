@@ -12,8 +12,8 @@ from skypart.bridge.geojson import fixes_to_features, to_text
 from skypart.bridge.json_text import fix_to_dict
 from skypart.images.decode import RgbImage
 from skypart.images.exif import read_camera_facts
+from skypart.position.camera import hints_from_facts, merge_hints
 from skypart.position.fix import Fix, Hints
-from skypart.position.hints import hints_of, join_hints
 from skypart.serve.answers import FixAnswer
 from skypart.serve.forms import LocateForm, PhotoForm, read_form, request_body
 from skypart.serve.photos import jpeg, read_photo
@@ -45,8 +45,8 @@ def picture(media_type: str, text: str) -> dict[int | str, dict[str, Any]]:
 
 def known_hints(photo: bytes, form: LocateForm) -> Hints:
     """What the form says of the camera; where it is silent, what the photo says of itself."""
-    own = hints_of(read_camera_facts(io.BytesIO(photo))) if form.exif else Hints()
-    return join_hints(form.hints(), own)
+    own = hints_from_facts(read_camera_facts(io.BytesIO(photo))) if form.exif else Hints()
+    return merge_hints(form.hints(), own)
 
 
 def photo_routes(state: State) -> APIRouter:

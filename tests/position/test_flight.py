@@ -1,4 +1,4 @@
-"""`run_track` from a folder of photos to files, scores and a picture."""
+"""`run_flight`: from a folder of photos or a video to a track file, scores and a figure."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -7,14 +7,14 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from skypart.bridge.flight import MapPicture, run_track
-from skypart.bridge.follow import score_text
+from skypart.bridge.formats import TrackFile
 from skypart.errors import SkyPartError
 from skypart.geo.footprint import Bounds
 from skypart.images.decode import RgbImage
+from skypart.position.figures import MapBackground
 from skypart.position.fix import Fix
-from skypart.position.frame import Frame
-from skypart.position.score import TrackScore
+from skypart.position.flight import run_flight
+from skypart.position.frames import Frame
 from tests.position.flights import FRAME, Floats, noisy_fixes, straight
 from tests.position.test_frames import film
 
@@ -24,7 +24,7 @@ PATH = straight(SECONDS)
 
 @pytest.fixture
 def photos(tmp_path: Path) -> Path:
-    """Thirty photos, numbered by their brightness, one of them damaged."""
+    """Thirty photos, numbered by their brightness; one of them is damaged."""
     folder = tmp_path / "photos"
     folder.mkdir()
     for i in range(30):
@@ -33,8 +33,8 @@ def photos(tmp_path: Path) -> Path:
     return folder
 
 
-class Locator:
-    """Answers by the number in the photo's name; counts its calls."""
+class NumberedFixes:
+    """Returns fixes by the number in the photo's name, and counts its calls."""
 
     def __init__(self) -> None:
         self.fixes = noisy_fixes(np.random.default_rng(1), PATH, sigma=8.0)
@@ -47,14 +47,14 @@ class Locator:
         return self.fixes[number]
 
 
-def background(path: Floats = PATH) -> MapPicture:
+def background(path: Floats = PATH) -> MapBackground:
     low, high = path.min(axis=0) - 200, path.max(axis=0) + 200
     corners = FRAME.to_degrees([low[0], high[0]], [low[1], high[1]])
     (south, north), (west, east) = corners.latitude, corners.longitude
     rows, columns = np.mgrid[0:60, 0:80]
     pixels = np.stack([rows * 4, columns * 3, (rows + columns) % 2 * 200], axis=-1).astype(np.uint8)
     box = Bounds(south=float(south), west=float(west), north=float(north), east=float(east))
-    return MapPicture(box, lambda part: pixels)
+    return MapBackground(box, lambda part: pixels)
 
 
 def truth_table(path: Path) -> Path:
@@ -64,14 +64,14 @@ def truth_table(path: Path) -> Path:
     return path
 
 
-def test_a_folder_becomes_files_scores_and_a_picture(photos: Path, tmp_path: Path) -> None:
-    locate = Locator()
-    flight = run_track(
+def test_a_folder_becomes_a_track_file_scores_and_a_figure(photos: Path, tmp_path: Path) -> None:
+    locate = NumberedFixes()
+    flight = run_flight(
         photos,
-        tmp_path / "out" / "track.gpx",
+        TrackFile(tmp_path / "out" / "track.gpx"),
         locate,
         truth=truth_table(tmp_path / "truth.csv"),
-        picture=tmp_path / "out" / "track.png",
+        figure=tmp_path / "out" / "track.png",
         background=background(),
     )
     assert flight.written == [tmp_path / "out" / "track.gpx", tmp_path / "out" / "track.png"]
@@ -83,69 +83,53 @@ def test_a_folder_becomes_files_scores_and_a_picture(photos: Path, tmp_path: Pat
     assert flight.summary() == (
         "29 photos: 29 with a fix, 0 carried on, 0 without a position; 1 frames could not be read"
     )
-    with Image.open(flight.written[1]) as picture:
-        pixels = np.asarray(picture.convert("RGB")).reshape(-1, 3).astype(int)
+    with Image.open(flight.written[1]) as image:
+        pixels = np.asarray(image.convert("RGB")).reshape(-1, 3).astype(int)
     for colour in ((0xF5, 0xA3, 0x00), (0x00, 0x61, 0xB5)):  # the track, the raw fixes
         assert (np.abs(pixels - colour).max(axis=1) < 12).sum() > 50
 
 
-@pytest.mark.parametrize("output", ["track.shp", "track"])
-def test_a_wrong_output_is_told_before_any_work(photos: Path, tmp_path: Path, output: str) -> None:
-    locate = Locator()
-    with pytest.raises(SkyPartError, match=r"\.gpx"):
-        run_track(photos, tmp_path / output, locate)
-    assert locate.calls == 0
-
-
-def test_a_wrong_truth_or_picture_is_told_before_any_work(photos: Path, tmp_path: Path) -> None:
-    locate = Locator()
+def test_an_invalid_truth_or_figure_is_reported_before_locating(photos: Path, tmp_path: Path) -> None:
+    locate = NumberedFixes()
     with pytest.raises(SkyPartError, match="no such file"):
-        run_track(photos, tmp_path / "a.csv", locate, truth=tmp_path / "none.csv")
-    with pytest.raises(SkyPartError, match="needs the map"):
-        run_track(photos, tmp_path / "a.csv", locate, picture=tmp_path / "a.png")
+        run_flight(photos, TrackFile(tmp_path / "a.csv"), locate, truth=tmp_path / "none.csv")
+    with pytest.raises(SkyPartError, match="needs the index's map"):
+        run_flight(photos, TrackFile(tmp_path / "a.csv"), locate, figure=tmp_path / "a.png")
     assert locate.calls == 0 and not (tmp_path / "a.csv").exists()
 
 
 @pytest.mark.parametrize("begin", [-500.0, 1_000.0])
-def test_a_truth_of_another_time_is_told_before_any_work(photos: Path, tmp_path: Path, begin: float) -> None:
+def test_a_truth_of_another_time_is_reported_before_locating(photos: Path, tmp_path: Path, begin: float) -> None:
     truth = tmp_path / "truth.csv"
     truth.write_text(f"time_s,latitude,longitude\n{begin},48.2,16.4\n{begin + 9},48.2,16.4\n")
     video = film(tmp_path / "flight.mp4", count=50, fps=10.0)
-    locate = Locator()
+    locate = NumberedFixes()
     for source, last in ((photos, 29.0), (video, 5.0)):
         with pytest.raises(SkyPartError, match=rf"truth.csv: covers none .* {begin} to .* 0 to {last} s"):
-            run_track(source, tmp_path / "a.csv", locate, truth=truth)
+            run_flight(source, TrackFile(tmp_path / "a.csv"), locate, truth=truth)
     assert locate.calls == 0 and not (tmp_path / "a.csv").exists()
 
 
-def test_a_truth_inside_a_video_is_not_refused(tmp_path: Path) -> None:
+def test_a_truth_that_covers_a_part_of_a_video_is_accepted(tmp_path: Path) -> None:
     truth = tmp_path / "truth.csv"
     truth.write_text("time_s,latitude,longitude\n4.0,48.2,16.4\n90,48.2,16.4\n")
     video = film(tmp_path / "flight.mp4", count=50, fps=10.0)
-    flight = run_track(video, tmp_path / "a.csv", lambda photo: Fix(photo="", reason="dark"), rate_hz=2.0, truth=truth)
+    flight = run_flight(
+        video, TrackFile(tmp_path / "a.csv"), lambda photo: Fix(photo="", reason="dark"), rate_hz=2.0, truth=truth
+    )
     assert flight.scores["track"].photos == 1
 
 
-def test_a_truth_that_cannot_be_scored_costs_neither_track_nor_picture(photos: Path, tmp_path: Path) -> None:
-    """Known is the place of the damaged photo alone."""
+def test_track_and_figure_are_written_even_if_the_truth_cannot_be_scored(photos: Path, tmp_path: Path) -> None:
+    """Only the position of the damaged photo is known."""
     truth, files = tmp_path / "truth.csv", (tmp_path / "track.gpx", tmp_path / "track.png")
     truth.write_text("file,latitude,longitude\n012.png,48.2,16.4\n")
     with pytest.raises(SkyPartError, match="covers none"):
-        run_track(photos, files[0], Locator(), truth=truth, picture=files[1], background=background())
+        run_flight(photos, TrackFile(files[0]), NumberedFixes(), truth=truth, figure=files[1], background=background())
     assert all(file.is_file() for file in files)
 
 
-def test_a_score_in_one_line() -> None:
-    score = TrackScore(photos=20, left_out=1, median_m=4.2, p90_m=9.7, within_50_m=0.9, without_fix=0.1, inside=17 / 18)
-    assert score_text(score) == (
-        "median error 4 m, 90 % below 10 m, 90 % within 50 m, 10 % without a position; truth inside the "
-        "95 % radius of 94 % of the positions"
-    )
-    lost = replace(score, median_m=None, p90_m=None, inside=None)
-    assert score_text(lost) == "no position in 20 photos"
-
-
-def test_only_the_part_of_the_map_that_is_shown_is_drawn(photos: Path, tmp_path: Path) -> None:
+def test_only_the_visible_part_of_the_map_is_drawn(photos: Path, tmp_path: Path) -> None:
     asked: list[Bounds] = []
 
     def draw(part: Bounds) -> RgbImage:
@@ -153,7 +137,8 @@ def test_only_the_part_of_the_map_that_is_shown_is_drawn(photos: Path, tmp_path:
         return np.full((40, 40, 3), (0, 0, 255), dtype=np.uint8)
 
     behind = replace(background(), draw=draw)
-    run_track(photos, tmp_path / "track.gpx", Locator(), picture=tmp_path / "track.png", background=behind)
+    output = TrackFile(tmp_path / "track.gpx")
+    run_flight(photos, output, NumberedFixes(), figure=tmp_path / "track.png", background=behind)
     [part] = asked
     whole = behind.bounds
     assert whole.south <= part.south < part.north <= whole.north and whole.west <= part.west < part.east <= whole.east
