@@ -35,7 +35,7 @@ from skypart.position.fix import Fix
 from skypart.position.labelled import LabelledPhoto
 from skypart.position.locate import Locator
 from skypart.position.photos import locate_photo
-from skypart.progress import console, track
+from skypart.progress import console, with_progress
 from skypart.training.checkpoint import code_version
 from skypart.worlds.camera import random_pose
 from skypart.worlds.geotiff import write_geotiff
@@ -92,7 +92,7 @@ def real_photos(shared: Path) -> list[LabelledPhoto]:
 def photograph(work: Path, name: str, world: World, inside: bool, count: int) -> list[LabelledPhoto]:
     """Photos at random poses, every second one in a weather of its own."""
     photos = []
-    for number in track(range(count), f"photos of {name}"):
+    for number in with_progress(range(count), f"photos of {name}"):
         rng = np.random.default_rng([SEED, number, len(name)])
         path = work / name / f"{number:03d}-{RENDERING}.jpg"
         pose = random_pose(world, rng, altitude=(70.0, 200.0), tilt=(40.0, 90.0), fov=(45.0, 65.0), margin=130.0)
@@ -112,7 +112,7 @@ def locate_all(locator: Locator, photos: Sequence[LabelledPhoto], kept: Path) ->
     """Locate photos as `skypart locate` does; what was found is kept, so that a run goes on where it was."""
     known: dict[str, dict[str, float]] = json.loads(kept.read_text()) if kept.is_file() else {}
     outcomes = []
-    for photo in track(photos, "locating"):
+    for photo in with_progress(photos, "locating"):
         name = f"{photo.path.parent.name}/{photo.path.name}"
         if name not in known:
             known[name] = locate_photo(locator, photo.path).evidence

@@ -23,7 +23,7 @@ from skypart.images.weather import corrupt
 from skypart.maps.sources import open_maps
 from skypart.maps.views import is_empty, plan_views, read_view
 from skypart.position.labelled import read_labelled
-from skypart.progress import track
+from skypart.progress import with_progress
 from skypart.worlds.make import make_world
 from skypart.worlds.request import build_request
 
@@ -93,7 +93,7 @@ def retrieval(
         drones = drones[::2]
     labels = np.array([place for place, _ in drones])
     found: dict[str, dict[str, Any]] = {name: {} for name in tiles}
-    for condition in track(conditions, world.name):
+    for condition in with_progress(conditions, world.name):
         pictures = [corrupt(read_rgb(path), condition, profile, 0, f"{place}/{path.name}") for place, path in drones]
         if condition != "normal":  # as `skypart evaluate --weather` does
             pictures = [Preprocessing(size, "area").resize(picture) for picture in pictures]

@@ -76,7 +76,7 @@ def test_index_makes_adds_and_leaves_alone(run: Run, tmp_path: Path) -> None:
     assert code == 0 and told == f"indexed first: {views} views\n" and views > 10
     options = MapIndex(out).manifest.options
     assert (options.sizes_m, options.overlap, options.rotations) == ((100.0, 150.0), 0.4, 2)
-    assert run(*command)[:2] == (0, f"{out} holds these maps already\n")
+    assert run(*command)[:2] == (0, f"{out} already contains these maps\n")
     code, told, _ = run("index", first, second, "-o", out, "--model", "colours")
     assert code == 0 and told.startswith("indexed second: ") and "first" not in told
     assert [entry.name for entry in MapIndex(out).manifest.maps] == ["first", "second"]
@@ -356,7 +356,7 @@ def test_maps_lists_what_an_index_holds(tmp_path: Path, run: Run) -> None:
     assert code == 0
     rows = {line.split()[1]: line for line in text.splitlines() if "│" in line}
     assert "there" in rows["east"] and "missing" in rows["west"]
-    assert "every file is as it was written" in text
+    assert "all files match their checksums" in text
 
 
 def test_maps_takes_a_map_out(tmp_path: Path, run: Run) -> None:

@@ -31,7 +31,7 @@ from skypart.position.labelled import LabelledPhoto, read_labelled
 from skypart.position.locate import Locator
 from skypart.position.photos import locate_photo
 from skypart.position.track_options import TrackOptions
-from skypart.progress import track as progress
+from skypart.progress import with_progress
 
 PORT = 8000
 CUT = ViewOptions((150.0, 230.0), 0.35)
@@ -69,7 +69,7 @@ def run_demo(out: Path, real: Path | None = None, model: str = "default", page: 
     photos = read_labelled(files.photos)
     photos = photos[:: max(1, len(photos) // material.photo_count)]
     console.print(f"[bold]3[/] locating {len(photos)} photos")
-    fixes = [locate_photo(locator, photo.path) for photo in progress(photos, "locating")]
+    fixes = [locate_photo(locator, photo.path) for photo in with_progress(photos, "locating")]
     console.print(fix_table(fixes, photos))
     drawn = draw_fixes(map_picture(locator.index), locator.index.bounds, fixes, photos)
     save_figure(drawn, out / "fixes.png")

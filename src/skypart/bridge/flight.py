@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from skypart.atomic import check_place
+from skypart.atomic import check_writable
 from skypart.bridge.formats import track_writer, write_track
 from skypart.drawing.files import check_figure_path, save_figure
 from skypart.errors import SkyPartError
@@ -64,10 +64,10 @@ def run_track(
     the arguments is told before the first photo is located.
     """
     track_writer(output)
-    check_place(output)
+    check_writable(output)
     if picture is not None:
         check_figure_path(picture)
-        check_place(picture)
+        check_writable(picture)
     if picture is not None and background is None:
         raise SkyPartError(f"{picture}: a picture of the track needs the map; keep the index's map in its place")
     frames = open_frames(source, rate_hz=rate_hz, interval_s=interval_s)

@@ -8,7 +8,7 @@ from skypart.datasets import sues200
 from skypart.datasets.layout import WORLD_FILE
 from skypart.datasets.records import Record
 from skypart.errors import SkyPartError
-from skypart.progress import track
+from skypart.progress import with_progress
 
 
 def split_sues(raw: str | Path, out: str | Path) -> int:
@@ -25,7 +25,7 @@ def split_sues(raw: str | Path, out: str | Path) -> int:
     links = _links(raw, out)
     if (raw / WORLD_FILE).is_file():  # a rendered set stays known as one
         write_text(out / WORLD_FILE, (raw / WORLD_FILE).read_text(encoding="utf-8"))
-    for source, target in track(links, "linking"):
+    for source, target in with_progress(links, "linking"):
         _link(source, target)
     return len(links)
 

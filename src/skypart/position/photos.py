@@ -14,7 +14,7 @@ from skypart.position.closer import LocateOptions
 from skypart.position.fix import Fix, Hints, Prior
 from skypart.position.hints import hints_of, join_hints
 from skypart.position.locate import Locator
-from skypart.progress import console, track
+from skypart.progress import console, with_progress
 
 RADIUS_M = 1000.0
 """Searched around a known place, where nobody says how far."""
@@ -107,7 +107,7 @@ def locate_photos(
     One that cannot be read has no fix, and the reason for it; an error only if none can.
     """
     fixes, errors = [], []
-    with closing(track(list_photos(sources), "locating")) as bar:
+    with closing(with_progress(list_photos(sources), "locating")) as bar:
         for photo in bar:
             try:
                 fixes.append(locate_photo(locator, photo, prior, hints, exif=exif))

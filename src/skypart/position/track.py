@@ -37,7 +37,7 @@ def track(
     follower = TrackFilter(options, frame) if frame else None
     points: list[TrackPoint] = []
     errors: list[SkyPartError] = []
-    with closing(progress.track(frames, "locating", len(frames) or None)) as shown:
+    with closing(progress.with_progress(frames, "locating", len(frames) or None)) as shown:
         for photo in shown:
             try:
                 fix = locate(photo)

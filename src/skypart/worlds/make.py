@@ -21,7 +21,7 @@ import numpy as np
 from skypart.atomic import write_text
 from skypart.errors import SkyPartError
 from skypart.progress import progress_bar
-from skypart.signals import answering
+from skypart.signals import handle_signals
 from skypart.version import __version__
 from skypart.worlds.draw import POSE_FIELDS, Job, Settings, Site, Source, run_job
 from skypart.worlds.layouts import LAYOUTS, Layout, fit, layout_named, location_name
@@ -53,7 +53,7 @@ def make_world(out: Path, request: Request, workers: int = 1) -> None:
     write_text(out / "world.json", _describe(request, rasters, complete=False))
     rows: list[dict[str, str]] = []
     total = sum(len(job.sites) * job.shots_each for job in jobs)
-    with answering(signal.default_int_handler, signal.SIGTERM), progress_bar() as bar:
+    with handle_signals(signal.default_int_handler, signal.SIGTERM), progress_bar() as bar:
         task = bar.add_task("drawing", total=total)
         for finished in _run(jobs, workers, lambda done: bar.update(task, completed=done)):
             rows += finished

@@ -164,7 +164,7 @@ def test_nobody_answers(tmp_path: Path) -> None:
 def test_the_disk_says_no(github: FakeGitHub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     remote = offer(github)
     (tmp_path / "file").write_text("in the way")
-    with pytest.raises(SkyPartError, match=r"cannot write .*file\.bin: File exists; free the disk"):
+    with pytest.raises(SkyPartError, match=r"cannot write .*file\.bin: File exists; free disk space"):
         download(remote, tmp_path / "file" / "file.bin", HASTY)
     assert github.requests == []
 

@@ -16,7 +16,7 @@ from skypart.images.decode import IMAGE_SUFFIXES, images_below, open_image, to_r
 from skypart.images.weather.apply import corrupt
 from skypart.images.weather.names import RENDERING, check_condition, check_profile
 from skypart.images.weather.severity import severity_steps
-from skypart.progress import track
+from skypart.progress import with_progress
 
 RECORD = "weather.json"
 """File in the target folder that says which weather its images are under."""
@@ -86,7 +86,7 @@ def corrupt_folder(
     made = {"condition": condition, "profile": profile, "seed": seed, "severity": severity, "rendering": RENDERING}
     _keep_record(out / RECORD, made, [out / photo.relative_to(root) for photo in photos])
     todo = [photo for photo in photos if not (out / photo.relative_to(root)).exists()]
-    with closing(track(todo, f"Weather: {condition}")) as photos_left:
+    with closing(with_progress(todo, f"Weather: {condition}")) as photos_left:
         for photo in photos_left:
             relative = photo.relative_to(root)
             _corrupt_file(photo, out / relative, relative.as_posix(), condition, profile, seed, severity)

@@ -20,7 +20,7 @@ from skypart.atomic import atomic_path, write_text
 from skypart.errors import SkyPartError
 from skypart.maps.store.exact import Found, search_exact
 from skypart.maps.store.snapshot import Snapshot
-from skypart.progress import track
+from skypart.progress import with_progress
 
 FROM_VIEWS = 200_000
 """Views from which a cache is built."""
@@ -123,7 +123,7 @@ def _encoded(snapshot: Snapshot, rng: np.random.Generator) -> Any:
     codes: Any = faiss.index_factory(dimension, f"IVF{count},PQ{pieces}x4fs", faiss.METRIC_INNER_PRODUCT)
     some = np.sort(rng.choice(len(snapshot), min(len(snapshot), 64 * count), replace=False))
     codes.train(snapshot.vectors(some).astype(np.float32))
-    for first in track(range(0, len(snapshot), _BLOCK), "encoding views"):
+    for first in with_progress(range(0, len(snapshot), _BLOCK), "encoding views"):
         places = np.arange(first, min(first + _BLOCK, len(snapshot)))
         codes.add(snapshot.vectors(places).astype(np.float32))
     return codes
