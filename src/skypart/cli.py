@@ -404,9 +404,9 @@ def serve(
 ) -> None:
     """Serve an index over HTTP: a JSON API and a web page."""
     from skypart.position.photos import open_locator
-    from skypart.serve.index_service import IndexService
     from skypart.serve.options import ServeOptions
     from skypart.serve.server import run_server
+    from skypart.serve.service import IndexService
 
     service = IndexService(open_locator(index, model, network=network), examples)
     run_server(service, ServeOptions(host=host, port=port, api_key=api_key or None), open_browser=browser)

@@ -96,9 +96,9 @@ def _show_page(locator: Locator, photos: Path, index: Path, page: bool | None, c
         )
         console.print(f"   and open http://127.0.0.1:{PORT}/", highlight=False)
         return
-    from skypart.serve.index_service import IndexService
     from skypart.serve.options import ServeOptions
     from skypart.serve.server import run_server
+    from skypart.serve.service import IndexService
 
     run_server(IndexService(locator, photos), ServeOptions(port=PORT), open_browser=True)
 
