@@ -15,9 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from skypart.evaluation.metrics import retrieval_metrics
+from skypart.images.augment import add_night, photograph
 from skypart.images.decode import RgbImage, read_rgb
-from skypart.images.light import night
-from skypart.images.photograph import photograph
 from skypart.images.preprocess import Preprocessing
 from skypart.images.weather import corrupt
 from skypart.maps.sources import open_maps
@@ -145,7 +144,7 @@ def flown(embed: Embed, world: Path) -> dict[str, dict[str, Any]]:
 
 def at_night(picture: RgbImage, rng: np.random.Generator) -> RgbImage:
     """(h, w, 3) uint8 under lamps."""
-    dark: RgbImage = np.clip(night(picture.astype(np.float32), rng) + 0.5, 0, 255).astype(np.uint8)
+    dark: RgbImage = np.clip(add_night(picture.astype(np.float32), rng) + 0.5, 0, 255).astype(np.uint8)
     return dark
 
 

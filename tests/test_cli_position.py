@@ -20,7 +20,7 @@ from skypart.model import embedder
 from skypart.position import photos
 from skypart.position.fix import Fix, Hints, Prior
 from tests.conftest import Run
-from tests.images.photos_with_facts import packet
+from tests.images.photos_with_metadata import packet
 from tests.position.stand_in import SURE, ColourEmbedder, Shot, make_index, quilt, write_quilt
 from tests.position.test_calibrate import labelled_photos
 

@@ -9,7 +9,7 @@ import numpy as np
 from skypart.atomic import atomic_path, check_writable
 from skypart.embedding.interface import Embedder, Vectors
 from skypart.errors import SkyPartError
-from skypart.images.decode import list_photos, refuse_unreadable
+from skypart.images.decode import check_readable, list_photos
 from skypart.progress import with_progress
 
 
@@ -27,7 +27,7 @@ def embed_files(embedder: Embedder, sources: Sequence[Path], output: Path, batch
     if output.suffix != ".npz":
         raise SkyPartError(f"{output}: embeddings are written as .npz; rename the output")
     check_writable(output)
-    refuse_unreadable(photos, "nothing was embedded")
+    check_readable(photos, "nothing was embedded")
     vectors = embed_paths(embedder, photos, "embedding", batch_size)
     with atomic_path(output) as temporary:
         np.savez(temporary, paths=[str(p) for p in photos], embeddings=vectors, model=embedder.digest)

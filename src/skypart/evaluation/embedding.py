@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from skypart.embedding import Embedder
 from skypart.errors import SkyPartError
 from skypart.evaluation.cache import EmbeddingCache, content_hash, content_key
-from skypart.images.decode import RgbImage, read_rgb, refuse_unreadable, unreadable
+from skypart.images.decode import RgbImage, check_readable, read_rgb, unreadable_message
 from skypart.images.preprocess import Interpolation, Preprocessing
 from skypart.images.weather import RENDERING, corrupt
 from skypart.progress import progress_bar
@@ -115,7 +115,7 @@ class ImageSource:
         """Embed what the cache lacks and store it batch by batch; unreadable images are named at the end."""
         if not missing:
             return
-        refuse_unreadable([path for _, path in missing], "nothing was embedded beside it")
+        check_readable([path for _, path in missing], "nothing was embedded beside it")
         broken: list[str] = []
         with progress_bar() as bar:
             task = bar.add_task(description, total=len(missing))
@@ -130,7 +130,9 @@ class ImageSource:
                 bar.advance(task, len(keys))
                 yield from zip(keys, batch, strict=True)
         if broken:
-            raise SkyPartError(unreadable(broken, f"the other {len(missing) - len(broken):,} embeddings are kept"))
+            raise SkyPartError(
+                unreadable_message(broken, f"the other {len(missing) - len(broken):,} embeddings are kept")
+            )
 
     def _batches(
         self, missing: Sequence[tuple[bytes, Path]], prepare: "_Prepare", broken: list[str]

@@ -16,7 +16,7 @@ export class KnownPanel {
     this.changed = changed;
     this.stopPicking = null;
     this.form.addEventListener("submit", (event) => {
-      event.preventDeerror();
+      event.preventDefault();
       if (this.check()) searched();
     });
     this.form.addEventListener("reset", () => setTimeout(() => { this.check(); changed(); }));
