@@ -38,7 +38,7 @@ from skypart.position.fix import Evidence, Fix, Place
 from skypart.position.labelled import LabelledPhoto
 from skypart.position.locate import Locator
 from skypart.position.photos import locate_photo
-from skypart.progress import console, track
+from skypart.progress import console, with_progress
 from skypart.training.checkpoint import code_version
 from skypart.worlds.appearance import sample_appearance
 from skypart.worlds.camera import random_pose
@@ -95,7 +95,7 @@ def real_photos(shared: Path) -> list[LabelledPhoto]:
 def photograph(work: Path, name: str, world: World, inside: bool, count: int) -> list[LabelledPhoto]:
     """Render photos at random poses, every second one in some weather."""
     photos = []
-    for number in track(range(count), f"photos of {name}"):
+    for number in with_progress(range(count), f"photos of {name}"):
         rng = np.random.default_rng([SEED, number, len(name)])
         path = work / name / f"{number:03d}-{RENDERING}.jpg"
         pose = random_pose(world, rng, altitude=(70.0, 200.0), tilt=(40.0, 90.0), fov=(45.0, 65.0), margin=130.0)
@@ -115,7 +115,7 @@ def locate_all(locator: Locator, photos: Sequence[LabelledPhoto], cache: Path) -
     """Locate photos as `skypart locate` does. Evidence and best guesses are cached, so that a run can resume."""
     known: dict[str, dict[str, float | None]] = json.loads(cache.read_text()) if cache.is_file() else {}
     outcomes = []
-    for photo in track(photos, "locating"):
+    for photo in with_progress(photos, "locating"):
         name = f"{photo.path.parent.name}/{photo.path.name}"
         if name not in known:
             known[name] = evidence_to_dict(locate_photo(locator, photo.path))

@@ -30,7 +30,7 @@ from skypart.datasets.sampler import Draw
 from skypart.model.embedder import load_torch
 from skypart.model.skypart import SkyPart
 from skypart.model.vit import Trunk, VisionTransformer
-from skypart.progress import track
+from skypart.progress import with_progress
 from skypart.training.data import Batch
 from skypart.training.distributed import start_workers
 from skypart.training.loop import train
@@ -80,7 +80,7 @@ class KeptData:
             self._fixed(record, variant) for record in range(len(self.images.records)) for variant in range(variants)
         ]
         with torch.inference_mode():
-            for start in track(range(0, len(draws), 48), "keeping tokens"):
+            for start in with_progress(range(0, len(draws), 48), "keeping tokens"):
                 some = draws[start : start + 48]
                 trunk = model.trunk(torch.stack([self.images[draw][0] for draw in some]))
                 for draw, tokens in zip(some, trunk.x.half(), strict=True):

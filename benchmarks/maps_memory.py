@@ -29,7 +29,7 @@ from rasterio.windows import Window
 from skypart.atomic import write_text
 from skypart.maps.sources import open_maps
 from skypart.maps.views import is_empty, plan_views, read_view
-from skypart.progress import track
+from skypart.progress import with_progress
 
 OUT = Path(__file__).resolve().parents[1] / "docs/results/maps-memory.md"
 BLOCK = 512
@@ -57,7 +57,7 @@ def make_map(path: Path, edge: int) -> None:
     profile |= {"transform": from_origin(313_000, 3_724_000, 0.5, 0.5), "tiled": True, "blockxsize": BLOCK}
     profile |= {"blockysize": BLOCK, "compress": "jpeg", "photometric": "ycbcr", "jpeg_quality": 75}
     with rasterio.open(path, "w", **profile) as raster:
-        for top in track(range(0, edge, pattern.shape[1]), "writing the map"):
+        for top in with_progress(range(0, edge, pattern.shape[1]), "writing the map"):
             for left in range(0, edge, pattern.shape[2]):
                 height, width = min(pattern.shape[1], edge - top), min(pattern.shape[2], edge - left)
                 raster.write(pattern[:, :height, :width], window=Window(left, top, width, height))
@@ -71,7 +71,7 @@ def read_all(path: str) -> None:
     for size in SIZES:
         views = plan_views(source, [size], OVERLAP, [0.0])
         clock, cpu, empty = time.perf_counter(), time.process_time(), 0
-        for view in track(views, f"views of {size:g} m", len(views)):
+        for view in with_progress(views, f"views of {size:g} m", len(views)):
             empty += is_empty(*read_view(source, view, 224))
         rows.append((size, len(views), empty, time.perf_counter() - clock, time.process_time() - cpu))
     print(json.dumps({"rows": rows, "peak_mb": peak_mb()}))

@@ -15,15 +15,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from skypart.evaluation.metrics import retrieval_metrics
+from skypart.images.augment import add_night, photograph
 from skypart.images.decode import RgbImage, read_rgb
-from skypart.images.light import night
-from skypart.images.photograph import photograph
 from skypart.images.preprocess import Preprocessing
 from skypart.images.weather import corrupt
 from skypart.maps.sources import open_maps
 from skypart.maps.views import is_empty, plan_views, read_view
 from skypart.position.labelled import read_labelled
-from skypart.progress import track
+from skypart.progress import with_progress
 from skypart.worlds.make import make_world
 from skypart.worlds.request import build_request
 
@@ -93,7 +92,7 @@ def retrieval(
         drones = drones[::2]
     labels = np.array([place for place, _ in drones])
     found: dict[str, dict[str, Any]] = {name: {} for name in tiles}
-    for condition in track(conditions, world.name):
+    for condition in with_progress(conditions, world.name):
         pictures = [corrupt(read_rgb(path), condition, profile, 0, f"{place}/{path.name}") for place, path in drones]
         if condition != "normal":  # as `skypart evaluate --weather` does
             pictures = [Preprocessing(size, "area").resize(picture) for picture in pictures]
@@ -145,7 +144,7 @@ def flown(embed: Embed, world: Path) -> dict[str, dict[str, Any]]:
 
 def at_night(picture: RgbImage, rng: np.random.Generator) -> RgbImage:
     """(h, w, 3) uint8 under lamps."""
-    dark: RgbImage = np.clip(night(picture.astype(np.float32), rng) + 0.5, 0, 255).astype(np.uint8)
+    dark: RgbImage = np.clip(add_night(picture.astype(np.float32), rng) + 0.5, 0, 255).astype(np.uint8)
     return dark
 
 

@@ -19,7 +19,7 @@ from scipy.stats import ks_2samp
 from skypart.images.decode import read_rgb
 from skypart.images.weather import CONDITIONS, PROFILES, corrupt
 from skypart.images.weather.statistics import STATISTICS, image_statistics
-from skypart.progress import track
+from skypart.progress import with_progress
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from benchmarks.weather_environment import ROOT, STATISTICS_FILE, reference_images, run_imgaug
@@ -132,7 +132,7 @@ def main() -> None:
         redraw()
     oracle = json.loads(ORACLE.read_text())
     results = {}
-    for name, theirs in track(oracle["draws"].items(), "Weather cells", len(oracle["draws"])):
+    for name, theirs in with_progress(oracle["draws"].items(), "Weather cells", len(oracle["draws"])):
         profile, condition = name.split("/")
         results[name] = compare(theirs, draw_ours(profile, condition, DRAWS))
     text = report(results, oracle["versions"])

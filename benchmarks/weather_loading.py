@@ -31,7 +31,7 @@ from skypart.images.augment import Augmentation
 from skypart.images.decode import read_rgb
 from skypart.images.preprocess import Preprocessing
 from skypart.images.weather import CONDITIONS, PROFILES
-from skypart.progress import track
+from skypart.progress import with_progress
 from skypart.training.data import TrainingImages
 from skypart.worlds.make import make_world
 from skypart.worlds.request import build_request
@@ -121,7 +121,7 @@ def measure(records: list[Record], profile: str, size: int, each: int) -> Found:
     load(clean, batches[0])
     load(stormy, chosen)  # what is set up once a process, such as OpenCV's tables for Lab, is not a cost an image
     rows = []
-    for number, batch in enumerate(track(batches, f"{profile} {size} px", len(batches))):
+    for number, batch in enumerate(with_progress(batches, f"{profile} {size} px", len(batches))):
         first, second = (clean, stormy) if number % 2 else (stormy, clean)
         times = {id(first): load(first, batch), id(second): load(second, batch)}
         rows.append((times[id(clean)], times[id(stormy)]))

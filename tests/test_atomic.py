@@ -1,4 +1,4 @@
-"""Files appear whole or not at all."""
+"""Files are written atomically."""
 
 import errno
 import os
@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from skypart.atomic import atomic_path, check_place, clear_leftovers, write_text
+from skypart.atomic import atomic_path, check_writable, remove_stale_temporaries, write_text
 from skypart.errors import SkyPartError
 
 
@@ -18,7 +18,7 @@ def test_writes_and_replaces(tmp_path: Path) -> None:
     assert list(target.parent.iterdir()) == [target]
 
 
-def test_the_temporary_lies_beside_with_the_same_suffix(tmp_path: Path) -> None:
+def test_the_temporary_file_is_beside_the_target_with_the_same_suffix(tmp_path: Path) -> None:
     with atomic_path(tmp_path / "data.tar.npz") as temporary:
         assert temporary.parent == tmp_path
         assert temporary.suffix == ".npz"
@@ -29,7 +29,7 @@ def test_the_temporary_lies_beside_with_the_same_suffix(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("error", [RuntimeError("broken"), KeyboardInterrupt(), SkyPartError("bad photo")])
-def test_an_error_inside_leaves_the_old_file(error: BaseException, tmp_path: Path) -> None:
+def test_an_error_in_the_block_keeps_the_old_file(error: BaseException, tmp_path: Path) -> None:
     target = tmp_path / "note.txt"
     write_text(target, "old")
 
@@ -45,9 +45,7 @@ def test_an_error_inside_leaves_the_old_file(error: BaseException, tmp_path: Pat
 
 
 @pytest.mark.parametrize("step", ["write", "fsync", "rename"])
-def test_a_full_disk_is_told_and_leaves_the_old_file(
-    step: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_full_disk_raises_and_keeps_the_old_file(step: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     target = tmp_path / "note.txt"
     write_text(target, "old")
 
@@ -65,14 +63,14 @@ def test_a_full_disk_is_told_and_leaves_the_old_file(
             if step == "write":
                 full()
 
-    with pytest.raises(SkyPartError, match=rf"cannot write {target}: No space left.*free the disk"):
+    with pytest.raises(SkyPartError, match=rf"cannot write {target}: No space left.*free disk space"):
         write()
     monkeypatch.undo()
     assert target.read_text() == "old"
     assert list(tmp_path.iterdir()) == [target]
 
 
-def test_places_that_cannot_be_written(tmp_path: Path) -> None:
+def test_paths_that_cannot_be_written_raise(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("x")
     (tmp_path / "folder").mkdir()
     for target in (tmp_path / "file" / "inside.txt", tmp_path / "folder"):
@@ -81,22 +79,22 @@ def test_places_that_cannot_be_written(tmp_path: Path) -> None:
     assert sorted(p.name for p in tmp_path.rglob("*")) == ["file", "folder"]
 
 
-def test_a_place_is_checked_before_long_work(tmp_path: Path) -> None:
+def test_check_writable_raises_and_leaves_no_trace(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("x")
-    check_place(tmp_path / "new.txt")
-    check_place(tmp_path / "file")
+    check_writable(tmp_path / "new.txt")
+    check_writable(tmp_path / "file")
     for target in (tmp_path, tmp_path / "file" / "inside.txt"):
         with pytest.raises(SkyPartError, match=f"cannot write {target}"):
-            check_place(target)
+            check_writable(target)
     assert [p.name for p in tmp_path.iterdir()] == ["file"] and (tmp_path / "file").read_text() == "x"
 
 
-def test_forgetting_to_write_is_an_error(tmp_path: Path) -> None:
+def test_a_block_that_writes_nothing_raises(tmp_path: Path) -> None:
     with pytest.raises(SkyPartError, match="cannot write"), atomic_path(tmp_path / "a.txt"):
         pass
 
 
-def test_the_file_has_the_usual_mode_whatever_its_writer_gave_it(tmp_path: Path) -> None:
+def test_files_get_the_default_mode_whatever_their_writer_set(tmp_path: Path) -> None:
     plain = tmp_path / "plain"
     plain.write_text("x")
     private = tmp_path / "private"
@@ -106,7 +104,7 @@ def test_the_file_has_the_usual_mode_whatever_its_writer_gave_it(tmp_path: Path)
     assert private.stat().st_mode == plain.stat().st_mode
 
 
-def test_what_killed_writers_left_is_cleared(tmp_path: Path) -> None:
+def test_temporary_files_of_killed_processes_are_removed(tmp_path: Path) -> None:
     kept = [tmp_path / name for name in ("a.jpg", ".hidden.jpg", "deep/.tmp-12345678.jpg")]
     (tmp_path / "deep").mkdir()
     for file in kept:
@@ -116,5 +114,5 @@ def test_what_killed_writers_left_is_cleared(tmp_path: Path) -> None:
             temporary.touch()
         temporary.touch()  # as if the process had been killed before the rename
         kept.append(tmp_path / target)
-    clear_leftovers(tmp_path)
+    remove_stale_temporaries(tmp_path)
     assert {path for path in tmp_path.rglob("*") if path.is_file()} == set(kept)

@@ -20,7 +20,7 @@ from skypart.maps.manifest import IndexManifest
 from skypart.position import photos
 from skypart.position.fix import Fix, Hints, Prior
 from tests.conftest import Run
-from tests.images.photos_with_facts import packet
+from tests.images.photos_with_metadata import packet
 from tests.position.stand_in import SURE, ColourEmbedder, Shot, make_index, quilt, write_quilt
 from tests.position.test_calibrate import labelled_photos
 
@@ -76,7 +76,7 @@ def test_index_creates_an_index_and_adds_new_maps(run: Run, tmp_path: Path) -> N
     assert code == 0 and out_text == f"indexed first: {views} views\n" and views > 10
     options = MapIndex(out).manifest.options
     assert (options.sizes_m, options.overlap, options.rotations) == ((100.0, 150.0), 0.4, 2)
-    assert run(*command)[:2] == (0, f"{out} holds these maps already\n")
+    assert run(*command)[:2] == (0, f"{out} already contains these maps\n")
     code, out_text, _ = run("index", first, second, "-o", out, "--model", "colours")
     assert code == 0 and out_text.startswith("indexed second: ") and "first" not in out_text
     assert [entry.name for entry in MapIndex(out).manifest.maps] == ["first", "second"]
@@ -354,7 +354,7 @@ def test_maps_lists_the_maps_of_an_index(tmp_path: Path, run: Run) -> None:
     assert code == 0
     rows = {line.split()[1]: line for line in text.splitlines() if "│" in line}
     assert "there" in rows["east"] and "missing" in rows["west"]
-    assert "every file is as it was written" in text
+    assert "all files match their checksums" in text
 
 
 def test_maps_removes_a_map(tmp_path: Path, run: Run) -> None:

@@ -1,4 +1,4 @@
-"""Ctrl-C: only verbs that keep their work say that they go on."""
+"""Ctrl-C: only commands that can resume say so."""
 
 from pathlib import Path
 
@@ -17,7 +17,7 @@ from tests.conftest import Run
         ("skypart.datasets.fetch.fetch", ["data", "fetch", "all"], True),
     ],
 )
-def test_a_stopped_verb_says_what_the_next_start_does(
+def test_an_interrupted_command_says_whether_it_resumes(
     place: str, words: list[str], resumes: bool, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def stop(*_: object, **__: object) -> None:
@@ -26,5 +26,5 @@ def test_a_stopped_verb_says_what_the_next_start_does(
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(place, stop)
     code, _, err = run(*words)
-    told = "skypart: stopped; start the same command again to go on" if resumes else "skypart: stopped"
-    assert code == 130 and err.splitlines()[-1] == told
+    expected = "skypart: stopped; start the same command again to resume" if resumes else "skypart: stopped"
+    assert code == 130 and err.splitlines()[-1] == expected

@@ -1,4 +1,4 @@
-"""Files appear whole or not at all: written beside their place, then renamed."""
+"""Write files atomically: to a temporary file beside the target, then rename."""
 
 import os
 import uuid
@@ -14,10 +14,10 @@ os.umask(_UMASK)
 
 @contextmanager
 def atomic_path(path: str | os.PathLike[str]) -> Iterator[Path]:
-    """Yield a temporary path beside `path`, of the same suffix; rename it to `path` if the block succeeds.
+    """Yield a temporary path beside `path`, with the same suffix; rename it to `path` if the block succeeds.
 
-    The file is flushed to disk before the rename, so that a power cut leaves the old or the new one. On any
-    error the temporary file is removed and what stood at `path` stays as it was.
+    The file is flushed to disk before the rename, so a power cut leaves either the old or the new version. On any
+    error the temporary file is removed and `path` is left unchanged.
     """
     target = Path(path)
     temporary = target.with_name(f".{target.stem}.tmp-{uuid.uuid4().hex[:8]}{target.suffix}")
@@ -26,35 +26,35 @@ def atomic_path(path: str | os.PathLike[str]) -> Iterator[Path]:
         yield temporary
         with temporary.open("rb") as written:
             os.fsync(written.fileno())
-        temporary.chmod(0o666 & ~_UMASK)  # some writers make files for their owner alone
+        temporary.chmod(0o666 & ~_UMASK)  # some writers create files that only their owner can read
         temporary.replace(target)
     except OSError as error:
         raise SkyPartError(
-            f"cannot write {target}: {error.strerror or error}; free the disk or choose another place"
+            f"cannot write {target}: {error.strerror or error}; free disk space or choose another path"
         ) from error
     finally:
         with suppress(OSError):  # the folder itself may be what failed
             temporary.unlink(missing_ok=True)
 
 
-def clear_leftovers(folder: Path) -> None:
-    """Remove what killed writers left below `folder`; for places where nobody else writes."""
-    for left in folder.rglob(".*.tmp-????????*"):
-        left.unlink(missing_ok=True)
+def remove_stale_temporaries(folder: Path) -> None:
+    """Remove temporary files that killed processes left below `folder`. Call it only where nobody else is writing."""
+    for stale in folder.rglob(".*.tmp-????????*"):
+        stale.unlink(missing_ok=True)
 
 
-def check_place(path: str | os.PathLike[str]) -> None:
-    """Refuse, before long work, a place where its result could not be written."""
+def check_writable(path: str | os.PathLike[str]) -> None:
+    """Raise if `path` cannot be written. Call this before long work."""
     target = Path(path)
     if target.is_dir():
-        raise SkyPartError(f"cannot write {target}: is a folder; name a file in it")
-    with suppress(_TriedError), atomic_path(target) as temporary:
+        raise SkyPartError(f"cannot write {target}: it is a folder; name a file in it")
+    with suppress(_DryRunError), atomic_path(target) as temporary:
         temporary.touch()
-        raise _TriedError
+        raise _DryRunError
 
 
-class _TriedError(Exception):
-    """Ends a trial before anything is renamed."""
+class _DryRunError(Exception):
+    """Leaves `atomic_path` before it renames anything."""
 
 
 def write_text(path: str | os.PathLike[str], text: str) -> None:

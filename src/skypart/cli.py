@@ -1,4 +1,4 @@
-"""The command line: one verb each, no logic of its own. Verbs import what they need when they run."""
+"""The command line: one function per command, no logic of its own. Commands import what they need when they run."""
 
 import sys
 from pathlib import Path
@@ -11,14 +11,27 @@ from skypart.version import __version__
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
 data_app = typer.Typer(no_args_is_help=True, help="Check and prepare benchmark data sets.")
-world_app = typer.Typer(no_args_is_help=True, help="Render benchmark-shaped data from procedural or real worlds.")
+world_app = typer.Typer(no_args_is_help=True, help="Render data sets in benchmark layout from procedural or real maps.")
 app.add_typer(data_app, name="data")
 app.add_typer(world_app, name="world")
+
+# Arguments and options that several commands share.
+_MODEL_HELP = "Model file, folder, hub OWNER/NAME, or `default`."
+ModelArgument = Annotated[str, typer.Argument(help=_MODEL_HELP)]
+ModelOption = Annotated[str, typer.Option(help=_MODEL_HELP)]
+IndexModelOption = Annotated[str, typer.Option(help="Model, if it has moved since the index was built.")]
+IndexArgument = Annotated[Path, typer.Argument(help="Index folder written by `skypart index`.")]
+PhotosArgument = Annotated[list[Path], typer.Argument(help="Photos, or folders of photos.")]
+SizeOption = Annotated[int | None, typer.Option(help="Model input size in pixels (default: the model's own).")]
+BatchSizeOption = Annotated[int, typer.Option(help="Images per forward pass.")]
+DeviceOption = Annotated[str, typer.Option(help="cpu, cuda, cuda:1, mps.")]
+NetworkOption = Annotated[bool, typer.Option(help="Allow maps that are read over the network.")]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
 @app.callback(invoke_without_command=True)
 def root(
-    version: Annotated[bool, typer.Option("--version", help="Print the version and stop.")] = False,
+    version: Annotated[bool, typer.Option("--version", help="Print the version and exit.")] = False,
 ) -> None:
     """SkyPart: find where a drone photo was taken on a satellite map."""
     if version:
@@ -28,7 +41,7 @@ def root(
 
 @app.command()
 def doctor() -> None:
-    """Print versions, cores, accelerators, where weights are looked for, what is missing and how to get it."""
+    """Print versions, hardware, folders searched for weights, and how to install what is missing."""
     from skypart.doctor import print_report, report
 
     print_report(report())
@@ -36,12 +49,16 @@ def doctor() -> None:
 
 @app.command()
 def demo(
-    output: Annotated[Path, typer.Option("-o", "--output", help="Folder for what the demo makes.")] = Path("demo-out"),
-    real: Annotated[Path | None, typer.Option(help="Folder with a GeoTIFF, labelled photos and a video.")] = None,
-    model: Annotated[str, typer.Option(help="Model name or file.")] = "default",
-    page: Annotated[bool | None, typer.Option(help="Open the page at the end (default: with a display).")] = None,
+    output: Annotated[Path, typer.Option("-o", "--output", help="Output folder.")] = Path("demo-out"),
+    real: Annotated[
+        Path | None, typer.Option(help="Run on this folder instead: a GeoTIFF, labelled photos and a video.")
+    ] = None,
+    model: ModelOption = "default",
+    page: Annotated[
+        bool | None, typer.Option(help="Open the web page at the end (default: if there is a display).")
+    ] = None,
 ) -> None:
-    """Index a town, locate photos of it, track a flight over it, and show the results on a map and a page."""
+    """Index a generated town, locate photos, track a flight, and show the results on a map and a web page."""
     from skypart.demo import run_demo
 
     run_demo(output, real, model, page)
@@ -49,12 +66,12 @@ def demo(
 
 @app.command()
 def new(
-    backbone: Annotated[str, typer.Argument(help="Published name, hub OWNER/NAME, folder or file of a ViT.")],
+    backbone: Annotated[str, typer.Argument(help="Backbone name, hub OWNER/NAME, or a ViT's folder or file.")],
     output: Annotated[Path, typer.Option("-o", "--output", help="Model file to write (.safetensors).")],
     size: Annotated[int, typer.Option(help="Input size in pixels.")] = 448,
-    seed: Annotated[int, typer.Option(help="Seed of the untrained head.")] = 0,
+    seed: Annotated[int, typer.Option(help="Random seed of the head.")] = 0,
 ) -> None:
-    """Put an untrained SkyPart head on a pretrained backbone."""
+    """Add an untrained SkyPart head to a pretrained backbone."""
     from skypart.model.embedder import new_model
     from skypart.model.storage import save_model
 
@@ -64,14 +81,14 @@ def new(
 
 @app.command()
 def embed(
-    photos: Annotated[list[Path], typer.Argument(help="Photos, or folders of photos.")],
+    photos: PhotosArgument,
     output: Annotated[Path, typer.Option("-o", "--output", help="File to write (.npz: paths, embeddings).")],
-    model: Annotated[str, typer.Option(help="Model file, hub name, or default.")] = "default",
-    batch_size: Annotated[int, typer.Option(help="Photos a forward pass.")] = 16,
-    size: Annotated[int | None, typer.Option(help="Input size in pixels, if not the model's own.")] = None,
-    device: Annotated[str, typer.Option(help="cpu, cuda, cuda:1, mps.")] = "cpu",
+    model: ModelOption = "default",
+    batch_size: BatchSizeOption = 16,
+    size: SizeOption = None,
+    device: DeviceOption = "cpu",
 ) -> None:
-    """Embed photos: float32 vectors of unit length, one a photo."""
+    """Embed photos: one float32 unit vector per photo."""
     from skypart.embedding import load
     from skypart.embedding.files import embed_files
 
@@ -81,29 +98,29 @@ def embed(
 
 @app.command()
 def parts(
-    photo: Annotated[Path, typer.Argument(help="A photo.")],
-    output: Annotated[Path, typer.Option("-o", "--output", help="Picture to write.")],
-    model: Annotated[str, typer.Option(help="Model file, hub name, or default.")] = "default",
-    size: Annotated[int | None, typer.Option(help="Input size in pixels, if not the model's own.")] = None,
+    photo: Annotated[Path, typer.Argument(help="Photo.")],
+    output: Annotated[Path, typer.Option("-o", "--output", help="Image to write.")],
+    model: ModelOption = "default",
+    size: SizeOption = None,
 ) -> None:
-    """Draw a photo beside its parts: one colour a prototype, with centroids and their graph."""
+    """Draw a photo beside its parts: one colour per prototype, with centroids and their graph."""
     from skypart.drawing.files import save_image
     from skypart.embedding import load
-    from skypart.embedding.parts_figure import parts_picture
+    from skypart.embedding.parts_figure import parts_figure
     from skypart.images.decode import read_rgb
 
     image = read_rgb(photo)
-    save_image(parts_picture(image, load(model, size=size).explain(image), photo.name), output)
+    save_image(parts_figure(image, load(model, size=size).explain(image), photo.name), output)
     typer.echo(f"wrote {output}")
 
 
 @app.command()
 def info(
-    model: Annotated[str, typer.Argument(help="Model file, hub name, or default.")],
-    size: Annotated[int | None, typer.Option(help="Input size for the arithmetic, if not the model's own.")] = None,
-    json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    model: ModelArgument,
+    size: SizeOption = None,
+    json: JsonOption = False,
 ) -> None:
-    """Print parameters, multiply-adds in every convention, recipe and provenance of a model."""
+    """Print a model's parameters, multiply-adds (in every convention), recipe and provenance."""
     from skypart.model.report import describe, print_description
 
     print_description(describe(model, size), json)
@@ -111,9 +128,9 @@ def info(
 
 @app.command()
 def models(
-    json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    json: JsonOption = False,
 ) -> None:
-    """List the shipped model, those in your caches, and the backbones known by name."""
+    """List the shipped model, cached models, and the backbones known by name."""
     from skypart.model.catalogue import list_models, print_models
 
     print_models(list_models(), json)
@@ -121,36 +138,42 @@ def models(
 
 @app.command()
 def train(
-    recipe: Annotated[Path, typer.Argument(help="A recipe, e.g. recipes/sues200.toml.")],
+    recipe: Annotated[Path, typer.Argument(help="Recipe, e.g. recipes/sues200.toml.")],
     overrides: Annotated[list[str] | None, typer.Argument(help="section.key=value, e.g. data.root=/data/SUES.")] = None,
-    overfit: Annotated[bool, typer.Option("--overfit", help="Learn a handful of locations by heart: a check.")] = False,
+    overfit: Annotated[bool, typer.Option("--overfit", help="Overfit a few locations, as a sanity check.")] = False,
 ) -> None:
-    """Train a model from a recipe; the same command goes on where a run was broken off."""
+    """Train a model from a recipe. The same command resumes an interrupted run."""
     from skypart.training.run import train_recipe
 
-    told, code = train_recipe(recipe, overrides or [], overfit)
-    typer.echo(told, nl=bool(told))
+    summary, code = train_recipe(recipe, overrides or [], overfit)
+    typer.echo(summary, nl=bool(summary))
     raise typer.Exit(code)
 
 
 @app.command()
 def evaluate(
-    model: Annotated[str, typer.Argument(help="Model file, hub name, or default.")],
-    data: Annotated[Path, typer.Argument(help="Folder of the data set; its kind is recognised.")],
-    output: Annotated[Path | None, typer.Option("-o", "--output", help="Folder for tables and figures.")] = None,
-    gallery: Annotated[str, typer.Option(help="full, or masked as some peers do.")] = "full",
-    flip: Annotated[bool, typer.Option("--flip", help="Add the mirrored image's features, as some peers do.")] = False,
-    figures: Annotated[bool, typer.Option("--figures", help="Draw retrieval sheets, histogram, error map.")] = False,
+    model: ModelArgument,
+    data: Annotated[Path, typer.Argument(help="Data set folder; its format is detected.")],
+    output: Annotated[Path | None, typer.Option("-o", "--output", help="Output folder for tables and figures.")] = None,
+    gallery: Annotated[str, typer.Option(help="full, or masked as in some other papers.")] = "full",
+    flip: Annotated[
+        bool, typer.Option("--flip", help="Add the mirrored image's features, as in some other papers.")
+    ] = False,
+    figures: Annotated[
+        bool, typer.Option("--figures", help="Draw retrieval sheets, a histogram and an error map.")
+    ] = False,
     weather: Annotated[str | None, typer.Option(help="Weather profile: paper or weatherprompt.")] = None,
-    severity: Annotated[str | None, typer.Option(help="With --weather: points of a curve, such as 0.25,0.5,1.")] = None,
-    seed: Annotated[int, typer.Option(help="Seed of the weather.")] = 0,
-    size: Annotated[int | None, typer.Option(help="Input size in pixels, if not the model's own.")] = None,
-    readout: Annotated[str | None, typer.Option(help="Ablation of the same weights: cls, part, no_graph.")] = None,
-    batch_size: Annotated[int, typer.Option(help="Images a forward pass.")] = 16,
-    cache: Annotated[Path | None, typer.Option(help="Folder of cached embeddings.")] = None,
-    device: Annotated[str, typer.Option(help="cpu, cuda, cuda:1, mps.")] = "cpu",
+    severity: Annotated[
+        str | None, typer.Option(help="With --weather: severities to evaluate, e.g. 0.25,0.5,1.")
+    ] = None,
+    seed: Annotated[int, typer.Option(help="Random seed of the weather.")] = 0,
+    size: SizeOption = None,
+    readout: Annotated[str | None, typer.Option(help="Ablation with the same weights: cls, part, no_graph.")] = None,
+    batch_size: BatchSizeOption = 16,
+    cache: Annotated[Path | None, typer.Option(help="Folder for cached embeddings.")] = None,
+    device: DeviceOption = "cpu",
 ) -> None:
-    """Run a data set's whole protocol, in clear or in ten weathers; stop and start again at will."""
+    """Run a data set's full protocol, on clean images or in ten weather conditions. Resumes if interrupted."""
     from skypart.evaluation.run import EvaluateOptions, evaluate_files
 
     options = EvaluateOptions(
@@ -161,41 +184,45 @@ def evaluate(
 
 @app.command()
 def weather(
-    source: Annotated[Path, typer.Argument(help="A photo, or a folder of photos.")],
-    out: Annotated[Path | None, typer.Argument(help="Folder to write to, when SOURCE is a folder.")] = None,
-    sheet: Annotated[Path | None, typer.Option("-o", "--output", help="Contact sheet of a photo.")] = None,
-    condition: Annotated[str | None, typer.Option(help="One of the ten conditions, for a folder.")] = None,
-    profile: Annotated[str, typer.Option(help="paper or weatherprompt, for a folder.")] = "paper",
-    seed: Annotated[int, typer.Option(help="Another seed gives other draws.")] = 0,
-    severity: Annotated[float | None, typer.Option(help="0 to 1 instead of the profile's parameters.")] = None,
+    source: Annotated[Path, typer.Argument(help="Photo, or folder of photos.")],
+    out: Annotated[Path | None, typer.Argument(help="Output folder, if SOURCE is a folder.")] = None,
+    sheet: Annotated[
+        Path | None, typer.Option("-o", "--output", help="Contact sheet to write, if SOURCE is a photo.")
+    ] = None,
+    condition: Annotated[str | None, typer.Option(help="For a folder: one of the ten conditions.")] = None,
+    profile: Annotated[str, typer.Option(help="For a folder: paper or weatherprompt.")] = "paper",
+    seed: Annotated[int, typer.Option(help="Random seed of the weather.")] = 0,
+    severity: Annotated[
+        float | None, typer.Option(help="For a folder: 0 to 1, instead of the profile's parameters.")
+    ] = None,
 ) -> None:
-    """Put a photo under all ten conditions (-o sheet.png), or a folder under one (OUT --condition NAME)."""
+    """Apply all ten weather conditions to a photo (-o sheet.png), or one to a folder (OUT --condition NAME)."""
     from skypart.images.weather.folder import corrupt_folder
     from skypart.images.weather.sheet import save_contact_sheet
 
     if source.is_dir():
         if out is None or condition is None or sheet is not None:
             raise SkyPartError(
-                f"{source}: a folder needs a target folder and --condition, no sheet; see skypart weather --help"
+                f"{source}: a folder needs an output folder and --condition, and no sheet; see skypart weather --help"
             )
         done = corrupt_folder(source, out, condition, profile, seed, severity)
-        typer.echo(f"{out}: {done.written} images written, {done.skipped} stood there already")
+        typer.echo(f"{out}: {done.written} images written, {done.skipped} already there")
         return
     if sheet is None or out is not None or (condition, profile, severity) != (None, "paper", None):
         raise SkyPartError(
-            f"{source}: a photo needs -o sheet.png and shows all conditions of both profiles; a target folder, "
+            f"{source}: a photo needs -o sheet.png, which shows all conditions of both profiles; an output folder, "
             "--condition, --profile and --severity are for folders of photos"
         )
     save_contact_sheet(source, sheet, seed)
-    typer.echo(f"{sheet}: {source.name} under ten conditions, both profiles")
+    typer.echo(f"{sheet}: {source.name} in ten conditions, both profiles")
 
 
 @data_app.command("check")
 def data_check(
-    root: Annotated[Path, typer.Argument(help="Folder of the data set.")],
-    decode: Annotated[bool, typer.Option("--decode", help="Decode every image fully, not only its header.")] = False,
+    root: Annotated[Path, typer.Argument(help="Data set folder.")],
+    decode: Annotated[bool, typer.Option("--decode", help="Decode every image, not just its header.")] = False,
 ) -> None:
-    """Recognise a data set, count it, open every image, and say what is missing, extra, broken or misplaced."""
+    """Detect a data set's format, count and open its images, and list what is missing, extra, broken or misplaced."""
     from skypart.datasets.check import check, print_report
 
     report = check(root, decode)
@@ -205,10 +232,12 @@ def data_check(
 
 @data_app.command("fetch")
 def data_fetch(
-    name: Annotated[str | None, typer.Argument(help="Name of a set, or all; without one, they are listed.")] = None,
-    out: Annotated[Path, typer.Option("-o", "--output", help="The set gets its own folder in it.")] = Path("data"),
+    name: Annotated[str | None, typer.Argument(help="Data set, or all; lists the data sets if omitted.")] = None,
+    out: Annotated[Path, typer.Option("-o", "--output", help="Parent folder; each data set gets its own.")] = Path(
+        "data"
+    ),
 ) -> None:
-    """Get the public data the default model was trained on from its sources; stop and start again at will."""
+    """Download the public data that the default model was trained on. Resumes if interrupted."""
     from skypart.datasets.fetch import fetch, print_sets
 
     if name is None:
@@ -220,9 +249,9 @@ def data_fetch(
 @data_app.command("split-sues")
 def data_split_sues(
     raw: Annotated[Path, typer.Argument(help="Raw SUES-200: drone_view_512/ and satellite-view/.")],
-    out: Annotated[Path, typer.Argument(help="Folder to make the official split form in.")],
+    out: Annotated[Path, typer.Argument(help="Output folder for the official split.")],
 ) -> None:
-    """Make SUES-200's official Training/Testing folders, with links instead of copies."""
+    """Create SUES-200's official Training/Testing folders, with links instead of copies."""
     from skypart.datasets.split_sues import split_sues
 
     typer.echo(f"{split_sues(raw, out):,} links under {out}")
@@ -230,17 +259,17 @@ def data_split_sues(
 
 @app.command()
 def index(
-    maps: Annotated[list[str], typer.Argument(help="GeoTIFF, picture with world file, tile folder or archive, CSV.")],
-    output: Annotated[Path, typer.Option("-o", "--output", help="Index folder to make or add to.")],
-    model: Annotated[str, typer.Option(help="Model name or file.")] = "default",
-    sizes: Annotated[str, typer.Option(help="Edges of the views in metres, with commas.")] = "",
-    overlap: Annotated[float | None, typer.Option(help="Share that neighbouring views have in common.")] = None,
-    rotations: Annotated[int | None, typer.Option(help="Directions each view is embedded in.")] = None,
-    size: Annotated[int | None, typer.Option(help="Model input in pixels.")] = None,
-    network: Annotated[bool, typer.Option(help="Allow maps on the network.")] = False,
-    device: Annotated[str, typer.Option(help="cpu or cuda.")] = "cpu",
+    maps: Annotated[list[str], typer.Argument(help="GeoTIFF, image with world file, tile folder or archive, CSV.")],
+    output: Annotated[Path, typer.Option("-o", "--output", help="Index folder to create or extend.")],
+    model: ModelOption = "default",
+    sizes: Annotated[str, typer.Option(help="Edge lengths of the views in metres, comma-separated.")] = "",
+    overlap: Annotated[float | None, typer.Option(help="Overlap of neighbouring views, 0 to 1.")] = None,
+    rotations: Annotated[int | None, typer.Option(help="Rotations that each view is embedded at.")] = None,
+    size: SizeOption = None,
+    network: NetworkOption = False,
+    device: DeviceOption = "cpu",
 ) -> None:
-    """Cut maps into views, embed them, and keep them as an index; stopped work goes on where it was."""
+    """Cut maps into views and embed them into an index. Resumes if interrupted."""
     from skypart.embedding import load
     from skypart.maps.build import build_index
     from skypart.maps.views import view_options
@@ -250,16 +279,16 @@ def index(
     for name, views in added.items():
         typer.echo(f"indexed {name}: {views} views")
     if not added:
-        typer.echo(f"{output} holds these maps already")
+        typer.echo(f"{output} already contains these maps")
 
 
 @app.command()
 def maps(
-    index: Annotated[Path, typer.Argument(help="An index made by `skypart index`.")],
-    verify: Annotated[bool, typer.Option("--verify", help="Compare every file of its store with its SHA-256.")] = False,
-    remove: Annotated[str, typer.Option(metavar="NAME", help="Take this map out.")] = "",
+    index: IndexArgument,
+    verify: Annotated[bool, typer.Option("--verify", help="Check every file against its SHA-256.")] = False,
+    remove: Annotated[str, typer.Option(metavar="NAME", help="Remove this map.")] = "",
 ) -> None:
-    """List the maps of an index, check its files, or take a map out of it."""
+    """List the maps of an index, verify its files, or remove a map."""
     from rich.console import Console
 
     from skypart.maps.index import MapIndex, maps_table, remove_map
@@ -271,36 +300,40 @@ def maps(
         opened.store.verify()
     Console().print(maps_table(opened))
     if verify:
-        typer.echo("every file is as it was written")
+        typer.echo("all files match their checksums")
 
 
 @app.command()
 def locate(
-    index: Annotated[Path, typer.Argument(help="An index made by `skypart index`.")],
-    photos: Annotated[list[Path], typer.Argument(help="Photos, or folders of photos.")],
-    near: Annotated[str, typer.Option(help="LAT,LON: search around this place only.")] = "",
-    radius: Annotated[float | None, typer.Option(help="Metres around --near (default 1000).")] = None,
-    heading: Annotated[float | None, typer.Option(help="Compass degrees that are up in the photos.")] = None,
-    altitude: Annotated[float | None, typer.Option(help="Metres above the ground.")] = None,
-    tilt: Annotated[float | None, typer.Option(help="Degrees below the horizon; 90 is straight down.")] = None,
-    fov: Annotated[float | None, typer.Option(help="Field of view across the photo, degrees.")] = None,
-    no_exif: Annotated[bool, typer.Option("--no-exif", help="Leave what photos say of their camera aside.")] = False,
+    index: IndexArgument,
+    photos: PhotosArgument,
+    near: Annotated[str, typer.Option(help="LAT,LON: search only around this point.")] = "",
+    radius: Annotated[float | None, typer.Option(help="Search radius around --near, metres (default 1000).")] = None,
+    heading: Annotated[float | None, typer.Option(help="Compass direction of the photos' upper edge, degrees.")] = None,
+    altitude: Annotated[float | None, typer.Option(help="Height above ground, metres.")] = None,
+    tilt: Annotated[
+        float | None, typer.Option(help="Camera tilt below the horizon, degrees; 90 is straight down.")
+    ] = None,
+    fov: Annotated[float | None, typer.Option(help="Horizontal field of view, degrees.")] = None,
+    no_exif: Annotated[bool, typer.Option("--no-exif", help="Ignore the photos' EXIF and XMP.")] = False,
     format: Annotated[
-        str, typer.Option(help="table, json, geojson, csv, kml or gpx (default: by the suffix of -o, else table).")
+        str, typer.Option(help="table, json, geojson, csv, kml or gpx (default: from the suffix of -o, else table).")
     ] = "",
-    output: Annotated[Path | None, typer.Option("-o", "--output", help="File to write instead of the screen.")] = None,
-    model: Annotated[str, typer.Option(help="Model name or file, if it was moved since indexing.")] = "",
-    network: Annotated[bool, typer.Option(help="Allow maps on the network.")] = False,
-    device: Annotated[str, typer.Option(help="cpu or cuda.")] = "cpu",
+    output: Annotated[
+        Path | None, typer.Option("-o", "--output", help="Write to this file instead of the screen.")
+    ] = None,
+    model: IndexModelOption = "",
+    network: NetworkOption = False,
+    device: DeviceOption = "cpu",
 ) -> None:
-    """Say where photos were taken, with a 95 % error radius, or why not (exit code 3 if any has no fix)."""
-    from skypart.atomic import check_place, write_text
+    """Find where photos were taken, with a 95 % error radius (exit code 3 if any photo has no fix)."""
+    from skypart.atomic import check_writable, write_text
     from skypart.bridge.formats import choose_format
     from skypart.position.photos import NO_FIX, locate_photos, open_locator, read_hints, read_prior
 
     chosen = choose_format(format, output)
     if output is not None:
-        check_place(output)
+        check_writable(output)
     hints = read_hints(heading, altitude, tilt, fov)
     prior = read_prior(near, radius)
     locator = open_locator(index, model, device, network=network)
@@ -316,12 +349,14 @@ def locate(
 
 @app.command()
 def calibrate(
-    index: Annotated[Path, typer.Argument(help="An index made by `skypart index`.")],
-    labelled: Annotated[Path, typer.Argument(help="CSV of photos with latitude and longitude, or a folder with one.")],
-    outside: Annotated[list[Path] | None, typer.Option(help="Photos from outside the map; may be repeated.")] = None,
-    output: Annotated[Path, typer.Option("-o", "--output", help="Picture of the diagrams.")] = Path("calibration.png"),
-    model: Annotated[str, typer.Option(help="Model name or file, if it was moved since indexing.")] = "",
-    network: Annotated[bool, typer.Option(help="Allow maps on the network.")] = False,
+    index: IndexArgument,
+    labelled: Annotated[
+        Path, typer.Argument(help="CSV of photos with latitude and longitude, or a folder that has one.")
+    ],
+    outside: Annotated[list[Path] | None, typer.Option(help="Photos from outside the map; repeatable.")] = None,
+    output: Annotated[Path, typer.Option("-o", "--output", help="Figure to write.")] = Path("calibration.png"),
+    model: IndexModelOption = "",
+    network: NetworkOption = False,
 ) -> None:
     """Fit confidence and error radius on photos of known position and store them in the index."""
     from skypart.position.calibrate import run_calibration
@@ -332,18 +367,18 @@ def calibrate(
 
 @app.command()
 def track(
-    index: Annotated[Path, typer.Argument(help="An index made by `skypart index`.")],
+    index: IndexArgument,
     flight: Annotated[Path, typer.Argument(help="Video, or folder of photos.")],
     output: Annotated[Path, typer.Option("-o", "--output", help="Track to write: .gpx, .geojson, .csv or .kml.")],
-    rate: Annotated[float, typer.Option(help="Frames a second to take from a video.")] = 1.0,
-    interval: Annotated[float, typer.Option(help="Seconds between photos without a time.")] = 1.0,
-    max_speed: Annotated[float, typer.Option(help="Metres a second the drone can fly.")] = 25.0,
+    rate: Annotated[float, typer.Option(help="Frames per second to use from a video.")] = 1.0,
+    interval: Annotated[float, typer.Option(help="Seconds between photos that have no timestamp.")] = 1.0,
+    max_speed: Annotated[float, typer.Option(help="Maximum speed of the drone, m/s.")] = 25.0,
     truth: Annotated[Path | None, typer.Option(help="CSV of true positions, to score the track.")] = None,
-    picture: Annotated[Path | None, typer.Option(help="Map picture of fixes and path.")] = None,
-    model: Annotated[str, typer.Option(help="Model name or file, if it was moved since indexing.")] = "",
-    network: Annotated[bool, typer.Option(help="Allow maps on the network.")] = False,
+    picture: Annotated[Path | None, typer.Option(help="Map image of fixes and path to write.")] = None,
+    model: IndexModelOption = "",
+    network: NetworkOption = False,
 ) -> None:
-    """Follow a flight: locate its frames and filter them into one path."""
+    """Track a flight: locate its frames and filter the fixes into one path."""
     from skypart.bridge.formats import TrackFile
     from skypart.position.flight import follow_flight
     from skypart.position.photos import open_locator
@@ -360,20 +395,20 @@ def track(
 
 @app.command()
 def serve(
-    index: Annotated[Path, typer.Argument(help="An index made by `skypart index`.")],
+    index: IndexArgument,
     host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(help="Port; 0 takes a free one.")] = 8000,
-    api_key: Annotated[str, typer.Option(envvar="SKYPART_API_KEY", help="Key that requests must carry.")] = "",
-    examples: Annotated[Path | None, typer.Option(help="Folder of photos to try on the page.")] = None,
+    port: Annotated[int, typer.Option(help="Port; 0 picks a free one.")] = 8000,
+    api_key: Annotated[str, typer.Option(envvar="SKYPART_API_KEY", help="API key that requests must send.")] = "",
+    examples: Annotated[Path | None, typer.Option(help="Folder of example photos for the page.")] = None,
     browser: Annotated[bool, typer.Option(help="Open the page in a browser.")] = False,
-    model: Annotated[str, typer.Option(help="Model name or file, if it was moved since indexing.")] = "",
-    network: Annotated[bool, typer.Option(help="Allow maps on the network.")] = False,
+    model: IndexModelOption = "",
+    network: NetworkOption = False,
 ) -> None:
-    """Answer photos over HTTP, with a page to try them on."""
+    """Serve an index over HTTP: a JSON API and a web page."""
     from skypart.position.photos import open_locator
-    from skypart.serve.index_service import IndexService
     from skypart.serve.options import ServeOptions
     from skypart.serve.server import run_server
+    from skypart.serve.service import IndexService
 
     service = IndexService(open_locator(index, model, network=network), examples)
     run_server(service, ServeOptions(host=host, port=port, api_key=api_key or None), open_browser=browser)
@@ -381,31 +416,35 @@ def serve(
 
 @world_app.command("make")
 def world_make(
-    out: Annotated[Path, typer.Argument(help="New folder of the data set.")],
+    out: Annotated[Path, typer.Argument(help="Output folder; must not exist.")],
     source: Annotated[
-        list[str] | None, typer.Option("--from", help="`procedural`, or a raster file or folder; may be repeated.")
+        list[str] | None, typer.Option("--from", help="`procedural`, or a raster file or folder; repeatable.")
     ] = None,
     locations: Annotated[int | None, typer.Option(help="Number of locations (default 200).")] = None,
-    seed: Annotated[int, typer.Option(help="The same seed gives the same bytes.")] = 0,
-    like: Annotated[str, typer.Option(help="sues200, university1652, denseuav, or free (for training).")] = "sues200",
-    preset: Annotated[str, typer.Option(help="`tiny`: a few seconds, for tests.")] = "",
-    image_size: Annotated[int | None, typer.Option(help="Edge of the pictures in pixels (default 512).")] = None,
-    drone_per_altitude: Annotated[int | None, typer.Option(help="Drone pictures a location and altitude.")] = None,
-    styles: Annotated[str, typer.Option(help="Styles of procedural regions, with commas.")] = "",
-    spacing: Annotated[float | None, typer.Option(help="Metres between locations.")] = None,
-    skip: Annotated[str, typer.Option(help="Beginnings of names of real maps to leave out, with commas.")] = "",
-    only: Annotated[str, typer.Option(help="Beginnings of names of real maps to take alone, with commas.")] = "",
+    seed: Annotated[int, typer.Option(help="Random seed; the same seed gives the same bytes.")] = 0,
+    like: Annotated[
+        str, typer.Option(help="Layout: sues200, university1652, denseuav, or free (for training).")
+    ] = "sues200",
+    preset: Annotated[str, typer.Option(help="`tiny`: takes a few seconds, for tests.")] = "",
+    image_size: Annotated[int | None, typer.Option(help="Edge length of the images in pixels (default 512).")] = None,
+    drone_per_altitude: Annotated[int | None, typer.Option(help="Drone images per location and altitude.")] = None,
+    styles: Annotated[str, typer.Option(help="Styles of procedural regions, comma-separated.")] = "",
+    spacing: Annotated[float | None, typer.Option(help="Distance between locations, metres.")] = None,
+    skip: Annotated[str, typer.Option(help="Name prefixes of real maps to skip, comma-separated.")] = "",
+    only: Annotated[str, typer.Option(help="Name prefixes of the only real maps to use, comma-separated.")] = "",
     surround: Annotated[
-        bool, typer.Option("--surround", help="Small maps of an index.csv lie among others of their city.")
+        bool, typer.Option("--surround", help="Surround small maps of an index.csv with others of their city.")
     ] = False,
     guess_heights: Annotated[
-        bool, typer.Option("--guess-heights", help="Flat real maps get roofs and crowns guessed from their pictures.")
+        bool, typer.Option("--guess-heights", help="Guess roof and tree heights of flat real maps from their pixels.")
     ] = False,
-    strength: Annotated[float, typer.Option(help="How far the two views differ: 0 not, 1 as real ones.")] = 1.0,
+    strength: Annotated[
+        float, typer.Option(help="Appearance gap between the two views: 0 none, 1 as in real data.")
+    ] = 1.0,
     maps: Annotated[bool, typer.Option(help="Write a GeoTIFF of each map.")] = True,
-    workers: Annotated[int, typer.Option(help="Processes (default: one a core).")] = 0,
+    workers: Annotated[int, typer.Option(help="Processes (default: one per core).")] = 0,
 ) -> None:
-    """Render a benchmark-shaped data set from a procedural or a real world."""
+    """Render a data set in benchmark layout from procedural or real maps."""
     from skypart.worlds.make import make_world
     from skypart.worlds.request import build_request
 
@@ -432,9 +471,9 @@ def world_make(
 
 @world_app.command("sheet")
 def world_sheet(
-    root: Annotated[Path, typer.Argument(help="A data set made by `skypart world make`.")],
-    out: Annotated[Path, typer.Option("-o", "--out", help="Picture to write.")] = Path("sheet.png"),
-    rows: Annotated[int, typer.Option(help="Locations to show.")] = 8,
+    root: Annotated[Path, typer.Argument(help="Data set written by `skypart world make`.")],
+    out: Annotated[Path, typer.Option("-o", "--out", help="Image to write.")] = Path("sheet.png"),
+    rows: Annotated[int, typer.Option(help="Number of locations to show.")] = 8,
     start: Annotated[int, typer.Option(help="First location to show, counted from 0.")] = 0,
 ) -> None:
     """Draw a contact sheet: each location's satellite tile beside its drone views."""
@@ -444,22 +483,22 @@ def world_sheet(
     typer.echo(f"wrote {out}")
 
 
-_RESUMING = {"demo", "evaluate", "index", "train", "weather", "data fetch", "data split-sues", "world make"}
-"""Verbs whose work is kept when they are stopped."""
+_RESUMABLE = {"demo", "evaluate", "index", "train", "weather", "data fetch", "data split-sues", "world make"}
+"""Commands that resume when they are run again."""
 
 
 def main() -> None:
-    """Run the command line; a user's mistake ends in one sentence and a non-zero exit."""
+    """Run the command line. Bad input ends in a one-line error message and a non-zero exit code."""
     try:
         app()
     except SkyPartError as error:
-        error.__cause__ = error.__context__ = error.__traceback__ = None  # lets go of progress bars still drawn
+        error.__cause__ = error.__context__ = error.__traceback__ = None  # releases progress bars that are still drawn
         typer.echo(f"skypart: {error}", err=True)
         sys.exit(error.exit_code)
-    except SystemExit as leaving:
-        if leaving.code == 130:  # Ctrl-C
-            resumes = not _RESUMING.isdisjoint((" ".join(sys.argv[1:2]), " ".join(sys.argv[1:3])))
-            typer.echo(f"skypart: stopped{'; start the same command again to go on' if resumes else ''}", err=True)
+    except SystemExit as exiting:
+        if exiting.code == 130:  # Ctrl-C
+            resumes = not _RESUMABLE.isdisjoint((" ".join(sys.argv[1:2]), " ".join(sys.argv[1:3])))
+            typer.echo(f"skypart: stopped{'; start the same command again to resume' if resumes else ''}", err=True)
         raise
 
 

@@ -31,7 +31,7 @@ from skypart.position.labelled import LabelledPhoto, read_labelled
 from skypart.position.locate import Locator
 from skypart.position.photos import locate_photo
 from skypart.position.track import TrackOptions
-from skypart.progress import track as progress
+from skypart.progress import with_progress
 
 PORT = 8000
 TOWN_VIEWS = ViewOptions((150.0, 230.0), 0.35)
@@ -73,7 +73,7 @@ def run_demo(out: Path, real: Path | None = None, model: str = "default", page: 
     photos = read_labelled(files.photos)
     photos = photos[:: max(1, len(photos) // data.max_photos)]
     console.print(f"[bold]3[/] locating {len(photos)} photos")
-    fixes = [locate_photo(locator, photo.path) for photo in progress(photos, "locating")]
+    fixes = [locate_photo(locator, photo.path) for photo in with_progress(photos, "locating")]
     console.print(fix_table(fixes, photos))
     figure = draw_fixes(locator.index.render(), locator.index.bounds, fixes, photos)
     save_figure(figure, out / "fixes.png")
@@ -106,9 +106,9 @@ def _show_page(locator: Locator, photos: Path, index: Path, page: bool | None, c
         )
         console.print(f"   and open http://127.0.0.1:{PORT}/", highlight=False)
         return
-    from skypart.serve.index_service import IndexService
     from skypart.serve.options import ServeOptions
     from skypart.serve.server import run_server
+    from skypart.serve.service import IndexService
 
     run_server(IndexService(locator, photos), ServeOptions(port=PORT), open_browser=True)
 

@@ -1,4 +1,4 @@
-"""What this machine has, what is missing, and how to get it."""
+"""`skypart doctor`: what is installed on this machine, what is missing, and how to install it."""
 
 import os
 import platform
@@ -13,15 +13,15 @@ PACKAGES = {
 
 
 def report() -> list[tuple[str, str, str]]:
-    """Rows of (what, found, how to get it); the last is empty where nothing is missing."""
+    """Rows of (item, found, how to install it); the last is empty if nothing is missing."""
     from skypart.version import __version__
 
     rows = [("skypart", __version__, ""), ("python", platform.python_version(), "")]
-    for name, cure in PACKAGES.items():
+    for name, remedy in PACKAGES.items():
         try:
             rows.append((name, version(name), ""))
         except PackageNotFoundError:
-            rows.append((name, "not installed", cure or "pip install -c constraints.txt -e ."))
+            rows.append((name, "not installed", remedy or "pip install -c constraints.txt -e ."))
     return [*rows, *_machine(), *_weights()]
 
 
@@ -45,18 +45,19 @@ def _machine() -> list[tuple[str, str, str]]:
         rows.append(("memory", f"{memory:.1f} GiB", ""))
     native = native_bfloat16()
     if native is not None:
-        told = "native: optimiser.precision=bfloat16 trains faster" if native else "emulated: slower than float32"
-        rows.append(("bfloat16 on the CPU", told, ""))
-    seen = [f"cuda:{i} {torch.cuda.get_device_name(i)}" for i in range(torch.cuda.device_count())]
+        support = "native: optimiser.precision=bfloat16 trains faster" if native else "emulated: slower than float32"
+        rows.append(("bfloat16 on the CPU", support, ""))
+    devices = [f"cuda:{i} {torch.cuda.get_device_name(i)}" for i in range(torch.cuda.device_count())]
     if torch.backends.mps.is_available():
-        seen.append("mps")
-    none = "none seen by torch: runs on the CPU"
-    rows.append(("accelerators", ", ".join(seen) or none, "" if seen else "a GPU build of torch, if there is a GPU"))
+        devices.append("mps")
+    none = "none found by torch: runs on the CPU"
+    remedy = "" if devices else "if this machine has a GPU: install a GPU build of torch"
+    rows.append(("accelerators", ", ".join(devices) or none, remedy))
     return rows
 
 
 def _weights() -> list[tuple[str, str, str]]:
-    """Where weights are looked for, and which backbones are there already."""
+    """The folders searched for weights, and the backbones found there."""
     from skypart.model.catalogue import backbone_entries, default_entry
     from skypart.model.sources import weights_folders
 
@@ -67,19 +68,19 @@ def _weights() -> list[tuple[str, str, str]]:
     default = default_entry()
     rows.append(("default model", f"{default.file} ({default.state})" if default.file else default.about, ""))
     for entry in backbone_entries():
-        cure = "" if entry.file else f"{entry.state} ({entry.about})"
-        rows.append((entry.name, entry.file or "not on this disk", cure))
+        remedy = "" if entry.file else f"{entry.state} ({entry.about})"
+        rows.append((entry.name, entry.file or "not on this disk", remedy))
     return rows
 
 
 def print_report(rows: list[tuple[str, str, str]]) -> None:
-    """Print the rows as a table; paths are folded, never cut."""
+    """Print the rows as a table. Long paths wrap and are never truncated."""
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
     table = Table()
-    for title in ("what", "found", "how to get it"):
+    for title in ("item", "found", "how to install it"):
         table.add_column(title, overflow="fold")
     for row in rows:
         table.add_row(*map(Text, row))

@@ -1,4 +1,4 @@
-"""One look for all progress bars."""
+"""Progress bars that all look the same."""
 
 from collections.abc import Generator, Iterable
 from typing import TypeVar
@@ -22,10 +22,10 @@ console = Console(stderr=True)
 
 
 class RateColumn(ProgressColumn):
-    """Items a second."""
+    """Items per second."""
 
     def render(self, task: Task) -> Text:
-        """Draw the speed of `task`."""
+        """Format the speed of `task`."""
         speed = task.finished_speed or task.speed
         return Text("" if speed is None else f"{speed:.1f}/s", style="progress.data.speed")
 
@@ -44,10 +44,10 @@ def progress_bar() -> Progress:
     )
 
 
-def track(items: Iterable[T], description: str, total: int | None = None) -> Generator[T, None, None]:
-    """Iterate over `items` under a progress bar of `total` steps (default: their number).
+def with_progress(items: Iterable[T], description: str, total: int | None = None) -> Generator[T, None, None]:
+    """Iterate over `items` with a progress bar of `total` steps (default: their number).
 
-    Where the work can fail, wrap it in `contextlib.closing`, so that the bar ends before the error is told.
+    If the loop body can raise, wrap this in `contextlib.closing`, so that the bar ends before the error is printed.
     """
     with progress_bar() as bar:
         yield from bar.track(items, total=total, description=description)

@@ -1,4 +1,4 @@
-"""Signals answered otherwise for a while."""
+"""Temporary signal handlers."""
 
 import signal
 from collections.abc import Callable, Iterator
@@ -7,17 +7,20 @@ from types import FrameType
 
 
 @contextmanager
-def answering(answer: Callable[[int, FrameType | None], None], *numbers: int) -> Iterator[None]:
-    """Call `answer` at these signals, as before afterwards; outside of the main thread nothing changes."""
-    before = {}
+def handle_signals(handler: Callable[[int, FrameType | None], None], *numbers: int) -> Iterator[None]:
+    """Install `handler` for these signals while the block runs, then restore the previous handlers.
+
+    Outside the main thread, where Python allows no handlers, this does nothing.
+    """
+    previous = {}
     try:
         for number in numbers:
-            before[number] = signal.signal(number, answer)
-    except ValueError:  # only the main thread may
+            previous[number] = signal.signal(number, handler)
+    except ValueError:  # not the main thread
         yield
         return
     try:
         yield
     finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+        for number, old in previous.items():
+            signal.signal(number, old)

@@ -1,3 +1,3 @@
-"""The version, in a module of its own so that any other may import it."""
+"""The package version, in a module without imports so that any other module can use it."""
 
 __version__ = "0.1.0"

@@ -8,7 +8,7 @@ from PIL import Image
 
 from skypart.drawing.files import save_image
 from skypart.embedding import Explanation
-from skypart.embedding.parts_figure import EDGE, PALETTE, colour, part_overlay, parts_picture
+from skypart.embedding.parts_figure import EDGE, PALETTE, colour, part_overlay, parts_figure
 from skypart.errors import SkyPartError
 from tests.model.builders import scene
 
@@ -39,7 +39,7 @@ def test_patches_are_tinted_by_their_prototype_and_closed_ones_grey() -> None:
 
 
 def test_picture_shows_photo_and_parts_side_by_side() -> None:
-    drawn = parts_picture(scene(), explanation(12), "meadow.jpg")
+    drawn = parts_figure(scene(), explanation(12), "meadow.jpg")
     assert drawn.size == (2 * EDGE + 248, EDGE + 58)
     shown = np.asarray(drawn.crop((12, 34, 12 + EDGE, 34 + EDGE)))
     photo = np.asarray(Image.fromarray(scene()).resize((EDGE, EDGE), Image.Resampling.BICUBIC))

@@ -1,4 +1,4 @@
-"""Photos of every kind decode right, and bad ones end in one sentence that names the file and the cure."""
+"""Photos of every kind decode correctly; bad ones raise a one-line error with the file and the remedy."""
 
 import io
 import random
@@ -24,14 +24,14 @@ from skypart.images.decode import list_photos, open_image, read_rgb
 Pixels = NDArray[np.uint8]
 
 
-def picture(height: int = 40, width: int = 60) -> Pixels:
-    """A picture whose four corners differ, smooth enough for JPEG."""
+def sample_image(height: int = 40, width: int = 60) -> Pixels:
+    """An image whose four corners differ, smooth enough for JPEG."""
     y, x = np.mgrid[0:height, 0:width]
     return np.stack([255 * x // width, 255 * y // height, 255 * (x + y) // (height + width)], axis=-1).astype(np.uint8)
 
 
-def refused(source: Path, *words: str) -> str:
-    """Read `source`, which must fail with one sentence holding its name and `words`."""
+def assert_rejected(source: Path, *words: str) -> str:
+    """Check that reading `source` fails with one line that has its name and `words`; return the message."""
     with pytest.raises(SkyPartError) as caught:
         read_rgb(source)
     text = str(caught.value)
@@ -56,28 +56,28 @@ def png_bomb(edge: int = 60_000) -> bytes:
     """A whole, valid 1-bit PNG of edge x edge black pixels in a file of about half a megabyte."""
     row = 1 + (edge + 7) // 8
     packer = zlib.compressobj(9, zlib.DEFLATED, -15)
-    # A fully flushed piece can be repeated; of zeros, the checksum counts only their number.
+    # A fully flushed piece can be repeated; the checksum of zeros depends only on their number.
     piece = packer.compress(bytes(row * 1000)) + packer.flush(zlib.Z_FULL_FLUSH)
     checksum = (((row * edge) % 65521) << 16) | 1
     stream = b"\x78\xda" + piece * (edge // 1000) + b"\x03\x00" + struct.pack(">I", checksum)
     return png(edge, edge, 1, 0, stream)
 
 
-# --- kinds of images that must work ---------------------------------------------------------------------------------
+# --- supported images -----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("suffix", ["png", "bmp", "tif", "webp", "jp2", "ppm"])
 def test_lossless_formats(suffix: str, tmp_path: Path) -> None:
     options: dict[str, Any] = {"lossless": True} if suffix == "webp" else {}
-    Image.fromarray(picture()).save(tmp_path / f"a.{suffix}", **options)
+    Image.fromarray(sample_image()).save(tmp_path / f"a.{suffix}", **options)
     found = read_rgb(tmp_path / f"a.{suffix}")
     assert found.dtype == np.uint8
-    np.testing.assert_array_equal(found, picture())
+    np.testing.assert_array_equal(found, sample_image())
 
 
 def test_jpeg_and_wrong_suffix(tmp_path: Path) -> None:
-    Image.fromarray(picture()).save(tmp_path / "a.jpg", quality=95)
-    assert np.abs(read_rgb(tmp_path / "a.jpg").astype(int) - picture()).max() < 12
+    Image.fromarray(sample_image()).save(tmp_path / "a.jpg", quality=95)
+    assert np.abs(read_rgb(tmp_path / "a.jpg").astype(int) - sample_image()).max() < 12
     (tmp_path / "b.png").write_bytes((tmp_path / "a.jpg").read_bytes())
     np.testing.assert_array_equal(read_rgb(tmp_path / "b.png"), read_rgb(tmp_path / "a.jpg"))
 
@@ -100,23 +100,23 @@ def test_exif_orientation(orientation: int, suffix: str, tmp_path: Path) -> None
     exif = Image.Exif()
     exif[0x0112] = orientation
     file = tmp_path / f"turned.{suffix}"
-    Image.fromarray(picture()).save(file, exif=exif)
-    found, expected = read_rgb(file), UPRIGHT[orientation](picture())
+    Image.fromarray(sample_image()).save(file, exif=exif)
+    found, expected = read_rgb(file), UPRIGHT[orientation](sample_image())
     assert found.shape == expected.shape
     assert np.abs(found.astype(int) - expected).max() <= (16 if suffix == "jpg" else 0)
 
 
-def test_damaged_exif_leaves_the_picture_as_it_is_stored(tmp_path: Path) -> None:
+def test_damaged_exif_leaves_the_image_as_stored(tmp_path: Path) -> None:
     exif = Image.Exif()
     exif[0x0112], exif[0x010F] = 6, "maker"
-    Image.fromarray(picture()).save(tmp_path / "a.png", exif=exif)
+    Image.fromarray(sample_image()).save(tmp_path / "a.png", exif=exif)
     whole = (tmp_path / "a.png").read_bytes()
     start = whole.index(b"eXIf")
     size = struct.unpack(">I", whole[start - 4 : start])[0]
     for data in (b"MM", b"II*\0" + b"\xff" * (size - 4), b"x" * size, b"MM\0*\0\0\0\x08\0\x01\x01\x12\0\x02"):
         broken = whole[: start - 4] + chunk(b"eXIf", data) + whole[start + 8 + size :]
         (tmp_path / "a.png").write_bytes(broken)
-        np.testing.assert_array_equal(read_rgb(tmp_path / "a.png"), picture())
+        np.testing.assert_array_equal(read_rgb(tmp_path / "a.png"), sample_image())
 
 
 def test_sixteen_bit_grey(tmp_path: Path) -> None:
@@ -146,43 +146,43 @@ def test_sixteen_bit_colour(tmp_path: Path) -> None:
     for name in ("deep.png", "pixel_none.tif", "pixel_lzw.tif", "band_deflate.tif"):
         # Pillow keeps the high byte, which is at most one step from the rounded value.
         assert np.abs(read_rgb(tmp_path / name).astype(int) - deep / 257.0).max() <= 1.0
-    # Pillow 13 reads this kind as noise; better not at all.
-    refused(tmp_path / "band_none.tif", "separate planes", "gdal_translate")
+    # Pillow 13 reads this kind as noise, so it is rejected.
+    assert_rejected(tmp_path / "band_none.tif", "separate planes", "gdal_translate")
 
 
 def test_palette_and_transparency(tmp_path: Path) -> None:
-    indexed = Image.fromarray(picture()).quantize(32)
+    indexed = Image.fromarray(sample_image()).quantize(32)
     indexed.save(tmp_path / "palette.png")
     np.testing.assert_array_equal(read_rgb(tmp_path / "palette.png"), np.asarray(indexed.convert("RGB")))
     clear = np.asarray(indexed) == 3
     assert clear.any() and not clear.all()
     indexed.save(tmp_path / "clear.png", transparency=3)
     found = read_rgb(tmp_path / "clear.png")
-    assert (found[clear] == 0).all(), "transparent pixels lie over black"
+    assert (found[clear] == 0).all(), "transparent pixels become black"
     np.testing.assert_array_equal(found[~clear], np.asarray(indexed.convert("RGB"))[~clear])
 
 
-def test_alpha_lies_over_black(tmp_path: Path) -> None:
+def test_alpha_is_composited_over_black(tmp_path: Path) -> None:
     alpha = np.tile(np.asarray([0, 128, 255], dtype=np.uint8), (40, 20))
-    rgba = np.dstack([picture(), alpha])
+    rgba = np.dstack([sample_image(), alpha])
     Image.fromarray(rgba).save(tmp_path / "rgba.png")
-    expected = picture() * (alpha[..., None] / 255.0)
+    expected = sample_image() * (alpha[..., None] / 255.0)
     assert np.abs(read_rgb(tmp_path / "rgba.png") - expected).max() <= 1
     assert np.abs(read_rgb(rgba) - expected).max() <= 1
-    grey = Image.fromarray(np.dstack([picture()[..., 0], alpha]))
+    grey = Image.fromarray(np.dstack([sample_image()[..., 0], alpha]))
     assert grey.mode == "LA"
     grey.save(tmp_path / "la.png")
-    assert np.abs(read_rgb(tmp_path / "la.png")[..., 1] - picture()[..., 0] * (alpha / 255.0)).max() <= 1
+    assert np.abs(read_rgb(tmp_path / "la.png")[..., 1] - sample_image()[..., 0] * (alpha / 255.0)).max() <= 1
 
 
 def test_cmyk_grey_and_bilevel(tmp_path: Path) -> None:
     Image.new("CMYK", (32, 32), (0, 255, 255, 0)).save(tmp_path / "cmyk.jpg")
     red = read_rgb(tmp_path / "cmyk.jpg").reshape(-1, 3).mean(axis=0)
     assert red[0] > 245 and red[1:].max() < 10
-    Image.fromarray(picture()[..., 0]).save(tmp_path / "grey.png")
-    np.testing.assert_array_equal(read_rgb(tmp_path / "grey.png"), np.repeat(picture()[..., :1], 3, axis=2))
-    Image.fromarray(picture()[..., 0] > 100).save(tmp_path / "bilevel.png")
-    np.testing.assert_array_equal(read_rgb(tmp_path / "bilevel.png")[..., 0], 255 * (picture()[..., 0] > 100))
+    Image.fromarray(sample_image()[..., 0]).save(tmp_path / "grey.png")
+    np.testing.assert_array_equal(read_rgb(tmp_path / "grey.png"), np.repeat(sample_image()[..., :1], 3, axis=2))
+    Image.fromarray(sample_image()[..., 0] > 100).save(tmp_path / "bilevel.png")
+    np.testing.assert_array_equal(read_rgb(tmp_path / "bilevel.png")[..., 0], 255 * (sample_image()[..., 0] > 100))
 
 
 def test_first_frame_of_animations_and_mpo(tmp_path: Path) -> None:
@@ -210,31 +210,31 @@ def test_float_images_are_stretched_over_their_range(tmp_path: Path) -> None:
     assert read_rgb(tmp_path / "nothing.tif").max() == 0
 
 
-def test_bytes_pictures_and_arrays() -> None:
+def test_bytes_pil_images_and_arrays() -> None:
     buffer = io.BytesIO()
-    Image.fromarray(picture()).save(buffer, "PNG")
-    np.testing.assert_array_equal(read_rgb(buffer), picture())
-    np.testing.assert_array_equal(read_rgb(Image.fromarray(picture())), picture())
-    np.testing.assert_array_equal(read_rgb(picture()), picture())
-    np.testing.assert_array_equal(read_rgb(picture().astype(np.uint16) * 257), picture())
-    for grey in (picture()[..., 0], picture()[..., :1]):
-        np.testing.assert_array_equal(read_rgb(grey), np.repeat(picture()[..., :1], 3, axis=2))
+    Image.fromarray(sample_image()).save(buffer, "PNG")
+    np.testing.assert_array_equal(read_rgb(buffer), sample_image())
+    np.testing.assert_array_equal(read_rgb(Image.fromarray(sample_image())), sample_image())
+    np.testing.assert_array_equal(read_rgb(sample_image()), sample_image())
+    np.testing.assert_array_equal(read_rgb(sample_image().astype(np.uint16) * 257), sample_image())
+    for grey in (sample_image()[..., 0], sample_image()[..., :1]):
+        np.testing.assert_array_equal(read_rgb(grey), np.repeat(sample_image()[..., :1], 3, axis=2))
 
 
-# --- what must be refused -------------------------------------------------------------------------------------------
+# --- images that must be rejected ------------------------------------------------------------------------------------
 
 
 def test_text_named_jpg(tmp_path: Path) -> None:
-    (tmp_path / "photo.jpg").write_text("this is no photo")
-    refused(tmp_path / "photo.jpg", "not an image this program reads", "convert it to 8-bit")
+    (tmp_path / "photo.jpg").write_text("this is not a photo")
+    assert_rejected(tmp_path / "photo.jpg", "not a supported image", "convert it to 8-bit")
 
 
 def test_empty_missing_and_folder(tmp_path: Path) -> None:
     (tmp_path / "empty.jpg").touch()
-    refused(tmp_path / "empty.jpg", "0 bytes", "copy it again")
-    refused(tmp_path / "absent.jpg", "no such file", "check the path")
+    assert_rejected(tmp_path / "empty.jpg", "0 bytes", "copy it again")
+    assert_rejected(tmp_path / "absent.jpg", "no such file", "check the path")
     (tmp_path / "folder.jpg").mkdir()
-    refused(tmp_path / "folder.jpg", "is a folder")
+    assert_rejected(tmp_path / "folder.jpg", "is a folder")
 
 
 @pytest.mark.parametrize("suffix", ["jpg", "png", "tif", "webp", "jp2", "bmp"])
@@ -244,18 +244,18 @@ def test_truncated(suffix: str, tmp_path: Path) -> None:
     whole = file.read_bytes()
     for share in (0.5, 0.9):
         file.write_bytes(whole[: int(len(whole) * share)])
-        text = refused(file)
+        text = assert_rejected(file)
         assert "copy the file again" in text or "convert it first" in text
     file.write_bytes(whole[:6])
-    refused(file)
+    assert_rejected(file)
 
 
-def test_a_png_bomb_is_refused_from_its_header(tmp_path: Path) -> None:
+def test_a_png_bomb_is_rejected_from_its_header(tmp_path: Path) -> None:
     bomb = tmp_path / "bomb.png"
     bomb.write_bytes(png_bomb())
     assert bomb.stat().st_size < 1_000_000
-    refused(bomb, "60000 x 60000 pixels are more than the limit of 200,000,000", "scale it down")
-    # In a process that could not hold its pixels: nothing is decoded.
+    assert_rejected(bomb, "60000 x 60000 pixels exceed the limit of 200,000,000", "scale it down")
+    # Memory does not grow: nothing is decoded.
     script = (
         "import resource, sys\n"
         "from skypart.errors import SkyPartError\n"
@@ -268,15 +268,15 @@ def test_a_png_bomb_is_refused_from_its_header(tmp_path: Path) -> None:
     assert int(done.stdout) < 20_000, "kibibytes"
 
 
-def test_the_bomb_is_a_real_image_in_small(tmp_path: Path) -> None:
+def test_a_small_bomb_is_a_valid_image(tmp_path: Path) -> None:
     (tmp_path / "small.png").write_bytes(png_bomb(2_000))
     assert read_rgb(tmp_path / "small.png").shape == (2000, 2000, 3)
 
 
-def test_the_limit_can_be_moved(tmp_path: Path) -> None:
-    Image.fromarray(picture()).save(tmp_path / "a.png")
+def test_the_limit_can_be_changed(tmp_path: Path) -> None:
+    Image.fromarray(sample_image()).save(tmp_path / "a.png")
     assert open_image(tmp_path / "a.png", max_pixels=2400).size == (60, 40)
-    with pytest.raises(SkyPartError, match="60 x 40 pixels are more than the limit of 2,399"):
+    with pytest.raises(SkyPartError, match="60 x 40 pixels exceed the limit of 2,399"):
         open_image(tmp_path / "a.png", max_pixels=2399)
 
 
@@ -293,12 +293,12 @@ def test_the_limit_can_be_moved(tmp_path: Path) -> None:
         (np.zeros(5, dtype=np.uint8), r"not \(5,\)"),
     ],
 )
-def test_arrays_that_are_no_images(array: NDArray[np.generic], message: str) -> None:
+def test_arrays_that_are_not_images_raise(array: NDArray[np.generic], message: str) -> None:
     with pytest.raises(SkyPartError, match=message):
         read_rgb(array)
 
 
-def test_random_damage_never_ends_in_another_error(tmp_path: Path) -> None:
+def test_random_damage_raises_no_other_error(tmp_path: Path) -> None:
     exif = Image.Exif()
     exif[0x0112], exif[0x010F] = 6, "maker"
     exif.get_ifd(0x8825)[1] = "N"
@@ -306,7 +306,7 @@ def test_random_damage_never_ends_in_another_error(tmp_path: Path) -> None:
     for suffix in ("jpg", "png", "webp", "gif", "bmp", "jp2"):
         file = tmp_path / f"damaged.{suffix}"
         options: dict[str, Any] = {"exif": exif} if suffix in ("jpg", "png", "webp") else {}
-        Image.fromarray(picture()).save(file, **options)
+        Image.fromarray(sample_image()).save(file, **options)
         whole = file.read_bytes()
         for trial in range(60):
             content = bytearray(whole)
@@ -327,21 +327,21 @@ def test_listing_photos(tmp_path: Path) -> None:
         list_photos([])
 
 
-def test_hidden_files_and_folders_are_no_photos(tmp_path: Path) -> None:
+def test_hidden_files_and_folders_are_skipped(tmp_path: Path) -> None:
     for name in ("b.jpg", "._b.jpg", ".b.tmp-01ab.jpg", ".trash/c.jpg", "a/d.PNG", "notes.txt"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).touch()
     assert [path.relative_to(tmp_path).as_posix() for path in list_photos([tmp_path])] == ["a/d.PNG", "b.jpg"]
-    assert list_photos([tmp_path / "._b.jpg"]) == [tmp_path / "._b.jpg"], "what is named is taken"
+    assert list_photos([tmp_path / "._b.jpg"]) == [tmp_path / "._b.jpg"], "a file named explicitly is read"
 
 
-def test_wide_pictures_need_little_more_than_their_own_memory(tmp_path: Path) -> None:
+def test_32_bit_images_need_little_extra_memory(tmp_path: Path) -> None:
     values = np.arange(3000 * 2000, dtype=np.int32).reshape(3000, 2000) + 2_000_000_000
     Image.fromarray(values).save(tmp_path / "wide.tif")
     tracemalloc.start()
     seen = read_rgb(tmp_path / "wide.tif")
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
-    assert peak < 16 * values.size, "numpy's share; 33 bytes a pixel before"
+    assert peak < 16 * values.size, "bytes per pixel allocated by numpy"
     expected = np.round((values - float(values.min())) / (values.size - 1) * 255)
     assert np.array_equal(seen[..., 1], expected)

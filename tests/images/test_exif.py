@@ -1,4 +1,4 @@
-"""What photos say of themselves is read right, and damage in it is never more than silence."""
+"""Camera metadata is read correctly; damaged metadata is ignored."""
 
 import io
 import math
@@ -13,9 +13,9 @@ from PIL.TiffImagePlugin import IFDRational
 
 from skypart.images import xmp as xmp_module
 from skypart.images.exif import CameraFacts, read_camera_facts
-from skypart.images.xmp import LIMIT, read_pose
+from skypart.images.xmp import MAX_BYTES, read_pose
 from skypart.position.camera import hints_from_facts
-from tests.images.photos_with_facts import degrees, packet, save_photo
+from tests.images.photos_with_metadata import degrees, packet, save_photo
 
 DJI = 'drone-dji:GimbalYawDegree="-95.50" drone-dji:GimbalPitchDegree="-89.90" drone-dji:RelativeAltitude="+120.30" '
 
@@ -42,7 +42,7 @@ def test_field_of_view_from_the_35_mm_equivalent(tmp_path: Path) -> None:
     assert upright.fov_deg == pytest.approx(2 * math.degrees(math.atan(12 / 24)))
 
 
-def test_field_of_view_from_the_sensor_before_the_equivalent(tmp_path: Path) -> None:
+def test_field_of_view_prefers_the_sensor_size(tmp_path: Path) -> None:
     shot = {0x920A: 10.0, 0xA405: 18, 0xA20E: 100.0, 0xA20F: 100.0, 0xA210: 4, 0xA002: 2000, 0xA003: 1500}
     facts = read_camera_facts(save_photo(tmp_path / "a.jpg", shot=shot))
     assert facts.fov_deg == pytest.approx(90.0)  # 2000 px at 100 px/mm = 20 mm, at 10 mm focal length
@@ -51,7 +51,7 @@ def test_field_of_view_from_the_sensor_before_the_equivalent(tmp_path: Path) -> 
     assert zoomed.fov_deg == pytest.approx(2 * math.degrees(math.atan(0.5)))
 
 
-def test_field_of_view_of_a_resized_photo_that_kept_its_sensors_resolution(tmp_path: Path) -> None:
+def test_field_of_view_of_a_resized_photo_that_kept_its_sensor_tags(tmp_path: Path) -> None:
     # 13.2 mm across at 8.8 mm focal length, which is 24 mm on 36 x 24.
     shot = {0x920A: 8.8, 0xA405: 24, 0xA20E: 6000 / 13.2, 0xA20F: 4000 / 8.8, 0xA210: 4, 0xA002: 6000, 0xA003: 4000}
     truth = pytest.approx(2 * math.degrees(math.atan(18 / 24)), abs=0.1)
@@ -62,7 +62,7 @@ def test_field_of_view_of_a_resized_photo_that_kept_its_sensors_resolution(tmp_p
     assert read_camera_facts(upright).fov_deg == pytest.approx(2 * math.degrees(math.atan(12 / 24)), abs=0.1)
 
 
-def test_no_field_of_view_where_a_crop_or_zoom_leaves_it_open(tmp_path: Path) -> None:
+def test_no_field_of_view_after_an_unknown_crop_or_zoom(tmp_path: Path) -> None:
     cropped = save_photo(tmp_path / "a.jpg", shot={0xA405: 24, 0xA002: 4000, 0xA003: 3000}, size=(300, 300))
     zoomed = save_photo(tmp_path / "b.jpg", shot={0xA405: 24, 0xA404: 2.0})
     assert read_camera_facts(cropped).fov_deg is None
@@ -115,7 +115,7 @@ def test_no_field_of_view_where_a_crop_or_zoom_leaves_it_open(tmp_path: Path) ->
         (packet('Camera:Pitch="7.5"'), None, None, None),
     ],
 )
-def test_how_the_camera_hung(
+def test_pose_from_xmp(
     tmp_path: Path, xmp: bytes, heading: float | None, tilt: float | None, height: float | None
 ) -> None:
     facts = read_camera_facts(save_photo(tmp_path / "a.jpg", xmp=xmp))
@@ -146,7 +146,7 @@ def up_on_the_ground(yaw: float, tilt: float, roll: float) -> float:
 
 @pytest.mark.parametrize("roll", [0.0, 60.0, 120.0, 180.0, -60.0])
 @pytest.mark.parametrize("tilt", [90.0, 45.0, 0.0])
-def test_a_rolled_gimbal_turns_what_is_up(tmp_path: Path, tilt: float, roll: float) -> None:
+def test_gimbal_roll_turns_the_heading(tmp_path: Path, tilt: float, roll: float) -> None:
     facts = read_camera_facts(save_photo(tmp_path / "a.jpg", xmp=gimbal(20.0, tilt, roll)))
     assert facts.heading_deg == pytest.approx(up_on_the_ground(20.0, tilt, roll), abs=1e-3)
     if tilt == 90.0:
@@ -154,7 +154,7 @@ def test_a_rolled_gimbal_turns_what_is_up(tmp_path: Path, tilt: float, roll: flo
 
 
 @pytest.mark.parametrize(("orientation", "heading"), [(0, 200.0), (1, 200.0), (3, 20.0), (6, 20.0), (8, 20.0)])
-def test_a_roll_that_exif_takes_back_turns_nothing(tmp_path: Path, orientation: int, heading: float) -> None:
+def test_a_roll_that_exif_orientation_undoes_is_ignored(tmp_path: Path, orientation: int, heading: float) -> None:
     photo = save_photo(tmp_path / "a.jpg", main={0x0112: orientation}, xmp=gimbal(20.0, 90.0, 180.0))
     assert read_camera_facts(photo).heading_deg == pytest.approx(heading)
 
@@ -172,14 +172,14 @@ def test_a_roll_that_exif_takes_back_turns_nothing(tmp_path: Path, orientation: 
         ({16: "T"}, None),
     ],
 )
-def test_heading_from_the_direction_in_exif(tmp_path: Path, gps: dict[int, object], heading: float | None) -> None:
+def test_heading_from_exif_direction(tmp_path: Path, gps: dict[int, object], heading: float | None) -> None:
     expected = None if heading is None else pytest.approx(heading)
     for orientation in (1, 6):
         photo = save_photo(tmp_path / "a.jpg", main={0x0112: orientation}, gps=gps)
         assert read_camera_facts(photo).heading_deg == expected
 
 
-def test_the_gimbals_heading_before_the_direction_in_exif(tmp_path: Path) -> None:
+def test_heading_prefers_the_gimbal_over_exif(tmp_path: Path) -> None:
     gps = {16: "T", 17: 123.0}
     assert read_camera_facts(save_photo(tmp_path / "a.jpg", gps=gps, xmp=packet(DJI))).heading_deg == 264.5
     tilted = packet('drone-dji:GimbalPitchDegree="-60"')
@@ -187,7 +187,7 @@ def test_the_gimbals_heading_before_the_direction_in_exif(tmp_path: Path) -> Non
     assert (facts.heading_deg, facts.tilt_deg) == (123.0, 60.0)
 
 
-def test_a_packet_nested_without_end_costs_no_more_than_its_length(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_deeply_nested_packet_takes_linear_time(monkeypatch: pytest.MonkeyPatch) -> None:
     deep = 2000
     collected = []
     monkeypatch.setattr(xmp_module, "_collect", lambda parent, *_: collected.append(parent))
@@ -195,7 +195,7 @@ def test_a_packet_nested_without_end_costs_no_more_than_its_length(monkeypatch: 
     assert deep < len(collected) <= 2 * deep
 
 
-def test_packets_of_other_formats_and_of_uploads(tmp_path: Path) -> None:
+def test_packets_in_other_formats_and_uploads(tmp_path: Path) -> None:
     image = Image.new("RGB", (30, 20))
     text = PngImagePlugin.PngInfo()
     text.add_itxt("XML:com.adobe.xmp", packet(DJI).decode())
@@ -224,13 +224,13 @@ def entities() -> bytes:
         packet(DJI).replace(b"xmlns:drone-dji", b"xmlns:other"),
         packet(DJI).decode().encode("utf-16"),
         entities(),
-        packet(DJI) + b" " * LIMIT,
+        packet(DJI) + b" " * MAX_BYTES,
         b"<a>" * 50_000,
         packet('drone-dji:GimbalYawDegree="nan" drone-dji:GimbalPitchDegree="1e999" drone-dji:RelativeAltitude="1/0"'),
         packet('drone-dji:GimbalYawDegree="4000" drone-dji:GimbalPitchDegree="-900"'),
     ],
 )
-def test_a_broken_packet_says_nothing(broken: bytes) -> None:
+def test_a_broken_packet_is_ignored(broken: bytes) -> None:
     pose = read_pose(broken)
     assert (pose.yaw, pose.tilt, pose.roll, pose.relative_altitude_m) == (None, None, None, None)
 
@@ -253,15 +253,15 @@ def test_damaged_files_never_raise(tmp_path: Path) -> None:
             assert value is None or math.isfinite(value)
 
 
-def test_no_facts_of_what_is_no_image(tmp_path: Path) -> None:
-    (tmp_path / "a.jpg").write_text("no image")
+def test_files_that_are_not_images_have_no_metadata(tmp_path: Path) -> None:
+    (tmp_path / "a.jpg").write_text("not an image")
     assert read_camera_facts(tmp_path / "a.jpg") == CameraFacts()
     assert read_camera_facts(tmp_path / "missing.jpg") == CameraFacts()
     Image.new("RGB", (20, 20)).save(tmp_path / "plain.png")
     assert read_camera_facts(tmp_path / "plain.png") == CameraFacts()
 
 
-def test_hints_drop_what_is_no_use() -> None:
+def test_hints_drop_unusable_values() -> None:
     hints = hints_from_facts(CameraFacts(heading_deg=10.0, tilt_deg=60.0, fov_deg=70.0, relative_altitude_m=99.0))
     assert (hints.heading_deg, hints.tilt_deg, hints.fov_deg, hints.altitude_m) == (10.0, 60.0, 70.0, 99.0)
     useless = hints_from_facts(CameraFacts(tilt_deg=-10.0, relative_altitude_m=-3.0))
@@ -269,7 +269,7 @@ def test_hints_drop_what_is_no_use() -> None:
 
 
 @pytest.mark.parametrize(("read", "taken"), [(89.9, 89.9), (90.1, 90.0), (95.0, 90.0), (95.1, None), (180.0, None)])
-def test_a_tilt_a_little_beyond_straight_down_is_straight_down(read: float, taken: float | None) -> None:
+def test_a_tilt_slightly_beyond_straight_down_is_clipped(read: float, taken: float | None) -> None:
     assert hints_from_facts(CameraFacts(tilt_deg=read)).tilt_deg == taken
 
 

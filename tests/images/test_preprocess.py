@@ -23,7 +23,7 @@ def test_normalise_pixel_by_pixel() -> None:
         np.testing.assert_allclose(found[channel], expected, atol=2e-6)
 
 
-def test_the_right_size_is_left_as_it_is(tmp_path: Path) -> None:
+def test_an_image_of_the_right_size_is_not_resized(tmp_path: Path) -> None:
     image = noise(56, 56)
     assert Preprocessing(size=56).resize(image) is image
     Image.fromarray(image).save(tmp_path / "a.png")
@@ -53,6 +53,6 @@ def test_the_three_filters_differ() -> None:
     assert all(np.abs(found[i].astype(int) - found[j]).max() > 5 for i, j in ((0, 1), (0, 2), (1, 2)))
 
 
-def test_unknown_filters_are_refused() -> None:
+def test_unknown_filters_raise() -> None:
     with pytest.raises(SkyPartError, match="unknown interpolation 'lanczos'; choose one of bicubic, bilinear, area"):
         Preprocessing(interpolation="lanczos")  # type: ignore[arg-type]

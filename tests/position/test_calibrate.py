@@ -28,7 +28,7 @@ from skypart.position.confidence import Calibration
 from skypart.position.fix import Candidate, Fix, Hints, Place
 from skypart.position.labelled import LabelledPhoto, read_labelled
 from skypart.position.locate import Locator
-from tests.images.photos_with_facts import packet
+from tests.images.photos_with_metadata import packet
 from tests.position.stand_in import SURE, ColourEmbedder, Shot, make_index, quilt, write_quilt
 from tests.position.test_confidence import evidence, random_outcomes, shifted_outcomes
 

@@ -11,7 +11,7 @@ from PIL import Image
 from skypart.errors import SkyPartError
 from skypart.position.fix import Hints
 from skypart.position.frames import open_frames
-from tests.images.photos_with_facts import degrees, packet, save_photo
+from tests.images.photos_with_metadata import degrees, packet, save_photo
 
 
 def film(path: Path, count: int = 50, fps: float = 10.0, code: str = "mp4v") -> Path:

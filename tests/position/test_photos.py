@@ -11,7 +11,7 @@ from skypart.images.decode import RgbImage
 from skypart.position.camera import merge_hints
 from skypart.position.fix import Fix, Hints, Prior
 from skypart.position.photos import locate_photos, read_hints, read_prior
-from tests.images.photos_with_facts import packet, save_photo
+from tests.images.photos_with_metadata import packet, save_photo
 
 
 class RecordingLocator:

@@ -1,4 +1,4 @@
-"""Debian's chromium, driven by playwright, that can reach nothing but this machine and notes all it asks for."""
+"""Chromium, driven by playwright. It can reach only this machine, and all its requests are recorded."""
 
 import shutil
 from collections.abc import Iterator
@@ -13,13 +13,13 @@ ARGUMENTS = [
     "--no-sandbox",  # tests may run as root, as in containers
     "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1, EXCLUDE localhost",
 ]
-PATIENCE_MS = 240_000  # for machines with other work; nothing is measured by it
+TIMEOUT_MS = 240_000  # generous, for busy machines; nothing is measured with it
 PROGRAMS = ("chromium", "chromium-browser", "google-chrome")
 
 
 @contextmanager
 def open_browser() -> Iterator[Any]:
-    """A browser; skips the test where there is none."""
+    """A browser; skips the test if there is none."""
     sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
     program = next((found for name in PROGRAMS if (found := shutil.which(name))), None)
     if program is None:
@@ -33,18 +33,18 @@ def open_browser() -> Iterator[Any]:
 
 
 class Visit:
-    """One look at the page: the tab, and what it asked for, complained of and failed with."""
+    """One visit to the page: the tab, its requests and its errors."""
 
     def __init__(self, browser: Any, url: str, **options: Any) -> None:
         self.url = url
         self.context = browser.new_context(**options)
-        self.context.set_default_timeout(PATIENCE_MS)
+        self.context.set_default_timeout(TIMEOUT_MS)
         self.page = self.context.new_page()
-        self.asked: list[str] = []
-        self.complaints: list[str] = []
-        self.page.on("request", lambda request: self.asked.append(request.url))
-        self.page.on("pageerror", lambda error: self.complaints.append(str(error)))
-        self.page.on("dialog", self._unwanted)
+        self.requests: list[str] = []
+        self.errors: list[str] = []
+        self.page.on("request", lambda request: self.requests.append(request.url))
+        self.page.on("pageerror", lambda error: self.errors.append(str(error)))
+        self.page.on("dialog", self._dialog)
         self.page.on("console", self._console)
 
     def open(self) -> Any:
@@ -54,16 +54,16 @@ class Visit:
         return self.page
 
     def foreign(self) -> list[str]:
-        """Requests to anything but our server."""
-        return [url for url in self.asked if not url.startswith((f"{self.url}/", f"blob:{self.url}/"))]
+        """Requests to any other server."""
+        return [url for url in self.requests if not url.startswith((f"{self.url}/", f"blob:{self.url}/"))]
 
-    def _unwanted(self, dialog: Any) -> None:
-        self.complaints.append(f"a dialog: {dialog.message}")
+    def _dialog(self, dialog: Any) -> None:
+        self.errors.append(f"a dialog: {dialog.message}")
         dialog.dismiss()
 
     def _console(self, message: Any) -> None:
         if message.type == "error":
-            self.complaints.append(message.text)
+            self.errors.append(message.text)
 
     def close(self) -> None:
         """Close the tab."""
@@ -71,7 +71,7 @@ class Visit:
 
 
 def verdict(page: Any, state: str) -> str:
-    """Wait for a verdict of one kind; its headline and sentence."""
+    """Wait for a result of one kind; return its headline and text."""
     page.wait_for_selector(f'#verdict[data-state="{state}"]')
     return str(page.inner_text(".verdict-text"))
 

@@ -1,4 +1,4 @@
-"""A painted town, an application over it, and clients for both."""
+"""A painted town, an application that serves it, and test clients."""
 
 import io
 from collections.abc import Callable
@@ -9,7 +9,7 @@ from fastapi.testclient import TestClient
 from PIL import Image
 
 from skypart.images.decode import RgbImage
-from skypart.serve.app import serve_app
+from skypart.serve.app import create_app
 from skypart.serve.options import ServeOptions
 from skypart.serve.service import LocateService
 from tests.serve.fake_service import FakeService, paint_town
@@ -17,20 +17,20 @@ from tests.serve.fake_service import FakeService, paint_town
 
 @pytest.fixture(scope="session")
 def shared_service() -> FakeService:
-    """One for all tests: painting takes a second."""
+    """One for all tests, because painting takes a second."""
     return FakeService(paint_town(7))
 
 
 @pytest.fixture
 def service(shared_service: FakeService) -> FakeService:
-    """The painted town, as if it had never been asked."""
+    """The painted town, with no calls recorded."""
     shared_service.calls.clear()
     return shared_service
 
 
 def open_app(service: LocateService, **options: object) -> TestClient:
-    """A client of an application in this process; options are those of ServeOptions."""
-    app = serve_app(service, ServeOptions(**options))  # type: ignore[arg-type]
+    """A client of an application in this process. options: those of ServeOptions."""
+    app = create_app(service, ServeOptions(**options))  # type: ignore[arg-type]
     return TestClient(app, base_url="http://127.0.0.1:8000", raise_server_exceptions=False)
 
 
@@ -64,5 +64,5 @@ def photo(service: FakeService) -> bytes:
 
 @pytest.fixture
 def grey() -> bytes:
-    """A photo that shows nothing."""
+    """A photo of one colour."""
     return encoded(np.full((64, 64, 3), 90, np.uint8))

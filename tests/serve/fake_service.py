@@ -1,4 +1,4 @@
-"""A service without a model: a painted town, found again by template matching, so that weather can make it fail."""
+"""A service without a model: a painted town, located by template matching, so that weather can make it fail."""
 
 import io
 import math
@@ -18,11 +18,11 @@ from skypart.position.fix import Candidate, Evidence, Fix, Hints, Peak, Prior
 from skypart.serve.service import Example, IndexInfo
 
 LATITUDE, LONGITUDE = 48.137, 11.575
-METRES_A_DEGREE = 111_320.0
+METRES_PER_DEGREE = 111_320.0
 PHOTO_M = 160.0
 GOOD_SCORE = 0.45
 DARK = 24.0
-"""Mean grey: between the two profiles' dark."""
+"""Mean grey level between the `dark` conditions of the two profiles."""
 
 
 def paint_town(seed: int, cells: int = 800) -> RgbImage:
@@ -49,7 +49,7 @@ def paint_town(seed: int, cells: int = 800) -> RgbImage:
 
 
 class FakeService:
-    """Photos are vertical, north up and 160 m wide; `delay` seconds are added to every one."""
+    """Photos are vertical, north up and 160 m wide. delay: seconds added to every call of `locate`."""
 
     def __init__(self, town: RgbImage | None = None, gsd: float = 1.0, delay: float = 0.0) -> None:
         self.town = paint_town(7) if town is None else town
@@ -77,15 +77,15 @@ class FakeService:
 
     def degrees(self, x: float, y: float) -> tuple[float, float]:
         """Latitude and longitude of a pixel."""
-        latitude = LATITUDE - y * self.gsd / METRES_A_DEGREE
-        return latitude, LONGITUDE + x * self.gsd / METRES_A_DEGREE / math.cos(math.radians(LATITUDE))
+        latitude = LATITUDE - y * self.gsd / METRES_PER_DEGREE
+        return latitude, LONGITUDE + x * self.gsd / METRES_PER_DEGREE / math.cos(math.radians(LATITUDE))
 
     def pixels(
         self, latitude: float | NDArray[np.float64], longitude: float | NDArray[np.float64]
     ) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
         """Column and row of positions."""
-        x = (np.asarray(longitude) - LONGITUDE) * METRES_A_DEGREE * math.cos(math.radians(LATITUDE)) / self.gsd
-        y = (LATITUDE - np.asarray(latitude)) * METRES_A_DEGREE / self.gsd
+        x = (np.asarray(longitude) - LONGITUDE) * METRES_PER_DEGREE * math.cos(math.radians(LATITUDE)) / self.gsd
+        y = (LATITUDE - np.asarray(latitude)) * METRES_PER_DEGREE / self.gsd
         return x.astype(np.float32), y.astype(np.float32)
 
     def photo(self, x: float, y: float, size: int = 320) -> RgbImage:
@@ -98,10 +98,10 @@ class FakeService:
         start = time.perf_counter()
         self.calls.append((name, prior, hints))
         time.sleep(self.delay)
-        glance = image[::4, ::4]
-        if glance.std() < 1.5:
+        sample = image[::4, ::4]
+        if sample.std() < 1.5:
             return Fix(photo=name, reason="the photo shows nothing: it has one colour", calibrated=True)
-        if glance.mean() < DARK:
+        if sample.mean() < DARK:
             return Fix(photo=name, reason="the photo is too dark to show anything", calibrated=True)
         edge = round(PHOTO_M / self.gsd / self._shrink)
         grey = cv2.cvtColor(cv2.resize(image, (edge, edge), interpolation=cv2.INTER_AREA), cv2.COLOR_RGB2GRAY)
@@ -131,7 +131,7 @@ class FakeService:
         if hints is not None and hints.altitude_m is not None and hints.tilt_deg is not None:
             back = hints.altitude_m / math.tan(math.radians(max(hints.tilt_deg, 10.0)))
             drone = {
-                "drone_latitude": best.footprint.latitude - back / METRES_A_DEGREE,
+                "drone_latitude": best.footprint.latitude - back / METRES_PER_DEGREE,
                 "drone_longitude": best.footprint.longitude,
             }
         return Fix(
@@ -151,7 +151,7 @@ class FakeService:
         )
 
     def _near(self, shape: tuple[int, ...], edge: int, prior: Prior) -> NDArray[np.bool_]:
-        """Where a match is within the prior."""
+        """Mask of the matches within the prior."""
         x, y = self.pixels(prior.latitude, prior.longitude)
         rows, columns = np.mgrid[: shape[0], : shape[1]]
         away = np.hypot((columns + edge / 2) * self._shrink - float(x), (rows + edge / 2) * self._shrink - float(y))
@@ -159,7 +159,7 @@ class FakeService:
         return near
 
     def _best(self, scores: NDArray[np.float32], edge: int) -> list[Candidate]:
-        """The five best places, apart from each other."""
+        """The five best matches, at a distance from each other."""
         left = scores.copy()
         found = []
         for _ in range(5):
@@ -221,7 +221,7 @@ class FakeService:
         return [*found, Example(name="elsewhere", title="another town", load=self.elsewhere)]
 
     def elsewhere(self) -> RgbImage:
-        """A photo of a town that is not in the map."""
+        """A photo of a town that is not on the map."""
         other = self.other()
         return _resized(other[120:280, 120:280], 480)
 

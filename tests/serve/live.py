@@ -1,30 +1,40 @@
-"""A server in a thread of this process, or on its own: python -m tests.serve.live --port 8000 [--delay S]."""
+"""A server in a thread of this process, or as a program: python -m tests.serve.live --port 8000 [--delay S]."""
 
 import argparse
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from skypart.serve.options import ServeOptions
-from skypart.serve.server import address, build_server, listen, run_server
+from skypart.serve.server import build_server, listen, page_url, run_server
 from skypart.serve.service import LocateService
 from tests.serve.fake_service import FakeService
+
+DEADLINE_S = 60.0
+"""Generous, for busy machines; a test that reaches it fails."""
+
+
+def wait_until(condition: Callable[[], bool]) -> None:
+    """Poll `condition` until it holds; fail after `DEADLINE_S`."""
+    end = time.monotonic() + DEADLINE_S
+    while not condition():
+        assert time.monotonic() < end, "the condition never held"
+        time.sleep(0.01)
 
 
 @contextmanager
 def serving(service: LocateService, options: ServeOptions | None = None) -> Iterator[str]:
-    """Serve on a free port while the block runs; yields the address, with no slash at its end."""
+    """Serve on a free port while the block runs; yields the URL without a trailing slash."""
     options = options or ServeOptions(port=0)
     bound = listen(options)
     server = build_server(service, options)
     thread = threading.Thread(target=server.run, kwargs={"sockets": [bound]}, daemon=True)
     thread.start()
-    while not server.started and thread.is_alive():
-        time.sleep(0.01)
+    wait_until(lambda: server.started or not thread.is_alive())
     assert server.started
     try:
-        yield address(options, bound).rstrip("/")
+        yield page_url(options, bound).rstrip("/")
     finally:
         server.should_exit = True
         thread.join()

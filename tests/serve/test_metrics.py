@@ -8,13 +8,13 @@ from tests.serve.fake_service import FakeService
 
 
 def values(text: str) -> dict[str, float]:
-    """Every line of the text as name with labels, and value."""
+    """Name with labels -> value, of every line."""
     lines = [line for line in text.splitlines() if not line.startswith("#")]
     assert all(re.fullmatch(r'[a-z_]+(\{([a-z]+="[^"]*",?)+\})? [0-9.e+-]+', line) for line in lines)
     return {line.rsplit(" ", 1)[0]: float(line.rsplit(" ", 1)[1]) for line in lines}
 
 
-def test_times_fall_into_their_buckets() -> None:
+def test_durations_are_counted_in_buckets() -> None:
     metrics = Metrics()
     for seconds in (0.001, 0.005, 0.2, 99.0):
         metrics.observe("GET", "/x", 200, seconds)
@@ -27,7 +27,7 @@ def test_times_fall_into_their_buckets() -> None:
     assert abs(found['skypart_request_seconds_sum{route="/x"}'] - 99.206) < 1e-6
 
 
-def test_requests_errors_and_refusals_are_counted(
+def test_requests_and_errors_are_counted(
     service: FakeService, open_client: Callable[..., TestClient], photo: bytes
 ) -> None:
     client = open_client(service)
@@ -48,7 +48,7 @@ def test_requests_errors_and_refusals_are_counted(
     assert not any("evil" in name or "BREW" in name or "nothing" in name for name in found)
 
 
-def test_memory_is_that_of_this_process(client: TestClient) -> None:
+def test_memory_is_of_this_process(client: TestClient) -> None:
     before = resident_bytes()
     assert 20e6 < before < 50e9
     hold = bytearray(b"x" * 80_000_000)

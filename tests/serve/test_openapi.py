@@ -10,7 +10,7 @@ def schema(client: TestClient) -> dict[str, Any]:
     return schema
 
 
-def test_every_address_of_the_api_is_described(schema: dict[str, Any]) -> None:
+def test_every_route_is_documented(schema: dict[str, Any]) -> None:
     assert set(schema["paths"]) == {
         "/healthz",
         "/metrics",
@@ -39,7 +39,7 @@ def test_every_field_of_the_form_is_documented(schema: dict[str, Any]) -> None:
     assert body["properties"]["photo"]["format"] == "binary"
 
 
-def test_answers_and_refusals_are_documented(schema: dict[str, Any]) -> None:
+def test_responses_and_errors_are_documented(schema: dict[str, Any]) -> None:
     answers = schema["paths"]["/v1/locate"]["post"]["responses"]
     assert set(answers) == {"200", "400", "401", "408", "413", "415", "422", "503"}
     assert "application/geo+json" in answers["200"]["content"]
@@ -49,5 +49,5 @@ def test_answers_and_refusals_are_documented(schema: dict[str, Any]) -> None:
         assert "description" in field or "$ref" in field, name
 
 
-def test_no_documentation_page_fetches_from_elsewhere(client: TestClient) -> None:
+def test_there_is_no_documentation_page_from_a_cdn(client: TestClient) -> None:
     assert client.get("/docs").status_code == client.get("/redoc").status_code == 404

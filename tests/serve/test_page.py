@@ -35,7 +35,7 @@ def url(shared_service: FakeService) -> Iterator[str]:
 
 @pytest.fixture
 def visit(browser: Any, url: str) -> Iterator[Callable[..., Visit]]:
-    """Opens the page; whatever a test does, nothing foreign is asked for and nothing breaks."""
+    """Opens the page. At the end, checks that there were no foreign requests and no errors."""
     visits: list[Visit] = []
 
     def begin(address: str = url, **options: Any) -> Visit:
@@ -44,8 +44,8 @@ def visit(browser: Any, url: str) -> Iterator[Callable[..., Visit]]:
 
     yield begin
     for each in visits:
-        assert each.asked and each.foreign() == []
-        assert each.complaints == []
+        assert each.requests and each.foreign() == []
+        assert each.errors == []
         each.close()
 
 
@@ -55,14 +55,14 @@ def send(page: Any, data: bytes, name: str = "flight 12.jpg", kind: str = "image
 
 
 def wait_for_image(page: Any, selector: str) -> None:
-    """Wait until a picture has pixels."""
+    """Wait until an image has pixels."""
     page.wait_for_selector(f"{selector}[src]", state="attached")
     handle = page.query_selector(selector)
     assert page.evaluate("image => image.decode().then(() => image.naturalWidth)", handle) > 0
 
 
 def note(page: Any, weather: str) -> str:
-    """What the chip of a weather says; empty before it was tried."""
+    """Text of a weather chip; empty before it was tried."""
     return str(page.inner_text(f'.weather[data-name="{weather}"] .weather-note'))
 
 
@@ -88,28 +88,28 @@ def test_a_photo_is_located(visit: Callable[..., Visit], service: FakeService, p
     assert "Found at" in page.inner_text("#status")
 
 
-def test_nothing_is_asked_of_anyone_else(visit: Callable[..., Visit], photo: bytes) -> None:
+def test_no_request_goes_to_another_server(visit: Callable[..., Visit], photo: bytes) -> None:
     started = visit()
     page = started.open()
     send(page, photo)
     verdict(page, "fix")
     wait_for_image(page, "#parts")
     page.wait_for_selector(".leaflet-tile-loaded")
-    paths = [address.removeprefix(started.url) for address in started.asked]
+    paths = [address.removeprefix(started.url) for address in started.requests]
     for wanted in ("/", "/static/js/main.js", "/static/vendor/", "/v1/index", "/v1/locate", "/v1/parts", "/tiles/"):
         assert any(path.startswith(wanted) for path in paths), wanted
     assert started.foreign() == []
 
 
 def test_the_circle_is_as_large_as_the_radius(visit: Callable[..., Visit]) -> None:
-    page = visit(viewport={"width": 1440, "height": 900}).open()
+    page = visit(viewport={"width": 1440, "height": 900}, reduced_motion="reduce").open()
     page.click(".example >> nth=0")
     verdict(page, "fix")
     radius = float(re.findall(r"95 % radius\s+([\d.]+) m", page.inner_text("#facts"))[0])
-    page.wait_for_timeout(800)  # the map flies to the fix
+    page.wait_for_selector("path.fix-circle >> nth=1")
     scale = page.locator(".leaflet-control-scale-line")
-    metres_a_pixel = float(re.findall(r"\d+", scale.inner_text())[0]) / scale.bounding_box()["width"]
-    drawn = page.locator("path.fix-circle >> nth=1").bounding_box()["width"] / 2 * metres_a_pixel
+    metres_per_pixel = float(re.findall(r"\d+", scale.inner_text())[0]) / scale.bounding_box()["width"]
+    drawn = page.locator("path.fix-circle >> nth=1").bounding_box()["width"] / 2 * metres_per_pixel
     assert drawn == pytest.approx(radius, rel=0.15)
 
 
@@ -122,7 +122,7 @@ def test_an_example_is_located_with_its_true_error(visit: Callable[..., Visit]) 
     assert page.locator(".mark-truth").count() == 1
 
 
-def test_a_photo_of_another_place_is_not_in_this_map(visit: Callable[..., Visit], grey: bytes) -> None:
+def test_a_photo_of_another_place_has_no_fix(visit: Callable[..., Visit], grey: bytes) -> None:
     page = visit().open()
     page.click("text=another town")
     text = verdict(page, "none")
@@ -172,7 +172,7 @@ def test_everything_can_be_done_with_the_keyboard(visit: Callable[..., Visit], s
         for _ in range(60):
             page.keyboard.press("Tab")
             if page.evaluate("selector => document.activeElement.matches(selector)", selector):
-                assert "solid" in page.evaluate(OUTLINES), f"{selector} does not show that it has the focus"
+                assert "solid" in page.evaluate(OUTLINES), f"{selector} shows no focus outline"
                 return
         raise AssertionError(f"{selector} cannot be reached with Tab")
 
@@ -207,10 +207,10 @@ def test_everything_can_be_done_with_the_keyboard(visit: Callable[..., Visit], s
 
 
 def test_a_place_is_picked_on_the_map(visit: Callable[..., Visit], service: FakeService, photo: bytes) -> None:
-    page = visit(viewport={"width": 1440, "height": 900}).open()
+    page = visit(viewport={"width": 1440, "height": 900}, reduced_motion="reduce").open()
     send(page, photo)
     verdict(page, "fix")
-    page.wait_for_timeout(800)  # the map flies to the fix
+    page.wait_for_selector("path.fix-circle >> nth=1")
     page.click("#known > summary")
     page.click("#pick")
     assert page.get_attribute("#pick", "aria-pressed") == "true"
@@ -287,20 +287,20 @@ def test_names_are_text_and_never_code(visit: Callable[..., Visit], photo: bytes
     assert page.locator("main script, #map-note b, #photo-name img").count() == 0
 
 
-def test_a_bad_file_is_told_and_the_next_one_works(visit: Callable[..., Visit], photo: bytes) -> None:
+def test_a_bad_file_shows_an_error_and_the_next_one_works(visit: Callable[..., Visit], photo: bytes) -> None:
     started = visit()
     page = started.open()
     send(page, b"these are no pixels", "<i>notes</i>.txt", "text/plain")
     assert "not a JPEG, PNG, WebP or TIFF file" in verdict(page, "error")
     assert page.is_visible("#drop")
     assert "Error" in page.inner_text("#status")
-    assert len(started.complaints) == 1 and "415" in started.complaints[0]  # browsers note every 415
-    started.complaints.clear()
+    assert len(started.errors) == 1 and "415" in started.errors[0]  # browsers log every 415
+    started.errors.clear()
     send(page, photo)
     verdict(page, "fix")
 
 
-def test_a_photo_too_large_is_not_even_sent(visit: Callable[..., Visit], browser: Any, service: FakeService) -> None:
+def test_a_photo_over_the_limit_is_not_sent(visit: Callable[..., Visit], browser: Any, service: FakeService) -> None:
     with serving(service, ServeOptions(port=0, max_bytes=100_000)) as url:
         page = visit(url).open()
         send(page, b"x" * 150_000)
@@ -308,7 +308,7 @@ def test_a_photo_too_large_is_not_even_sent(visit: Callable[..., Visit], browser
     assert service.calls == []
 
 
-def test_a_tiff_is_shown_though_browsers_cannot(visit: Callable[..., Visit], service: FakeService) -> None:
+def test_a_tiff_is_shown_although_browsers_cannot(visit: Callable[..., Visit], service: FakeService) -> None:
     page = visit().open()
     send(page, encoded(service.photo(300, 320), "TIFF"), "map.tif", "image/tiff")
     verdict(page, "fix")
@@ -316,7 +316,7 @@ def test_a_tiff_is_shown_though_browsers_cannot(visit: Callable[..., Visit], ser
     wait_for_image(page, "#parts")
 
 
-def test_a_busy_server_is_asked_again(visit: Callable[..., Visit], photo: bytes) -> None:
+def test_a_busy_server_is_retried(visit: Callable[..., Visit], photo: bytes) -> None:
     started = visit()
     page = started.open()
     refusals = [503, 503]
@@ -332,10 +332,10 @@ def test_a_busy_server_is_asked_again(visit: Callable[..., Visit], photo: bytes)
     page.wait_for_selector("#status >> text=busy")
     verdict(page, "fix")
     assert refusals == []
-    started.complaints.clear()  # browsers note every 503
+    started.errors.clear()  # browsers log every 503
 
 
-def test_a_map_that_cannot_be_read_is_told_at_once(visit: Callable[..., Visit], photo: bytes) -> None:
+def test_an_unreadable_map_is_not_retried(visit: Callable[..., Visit], photo: bytes) -> None:
     started = visit()
     page = started.open()
     asked: list[int] = []
@@ -348,7 +348,7 @@ def test_a_map_that_cannot_be_read_is_told_at_once(visit: Callable[..., Visit], 
     send(page, photo)
     page.wait_for_selector("text=the map town cannot be read by the server")
     assert asked == [503]
-    started.complaints.clear()  # browsers note every 503
+    started.errors.clear()  # browsers log every 503
 
 
 def test_the_key_is_asked_for(visit: Callable[..., Visit], service: FakeService, photo: bytes) -> None:
@@ -358,19 +358,19 @@ def test_the_key_is_asked_for(visit: Callable[..., Visit], service: FakeService,
         page.goto(url)
         page.fill("#key", "let me in")
         page.keyboard.press("Enter")
-        page.wait_for_selector("text=That key is not the right one")
+        page.wait_for_selector("text=That key is not correct")
         page.fill("#key", "open sesame")
         page.click("#key-form button")
         page.wait_for_selector("html[data-ready]")
-        assert {text.split("status of ")[1][:3] for text in started.complaints} == {"401"}
-        started.complaints.clear()
+        assert {text.split("status of ")[1][:3] for text in started.errors} == {"401"}
+        started.errors.clear()
         send(page, photo)
         verdict(page, "fix")
         page.wait_for_selector(".leaflet-tile-loaded")
         wait_for_image(page, "li:nth-child(1) > .view img")
         wait_for_image(page, "#parts")
         page.reload()
-        page.wait_for_selector("html[data-ready]")  # the tab still knows it
+        page.wait_for_selector("html[data-ready]")  # the tab still has the key
 
 
 def test_without_the_map_library_the_rest_works(visit: Callable[..., Visit], photo: bytes) -> None:
@@ -381,16 +381,16 @@ def test_without_the_map_library_the_rest_works(visit: Callable[..., Visit], pho
     send(page, photo)
     verdict(page, "fix")
     wait_for_image(page, "li:nth-child(1) > .view img")
-    started.complaints.clear()  # browsers note every 404
+    started.errors.clear()  # browsers log every 404
 
 
-def test_a_server_that_ended_is_told(visit: Callable[..., Visit], service: FakeService, photo: bytes) -> None:
+def test_a_stopped_server_shows_an_error(visit: Callable[..., Visit], service: FakeService, photo: bytes) -> None:
     with serving(service) as url:
         started = visit(url)
         page = started.open()
     send(page, photo)
     assert "cannot be reached" in verdict(page, "error")
-    started.complaints.clear()
+    started.errors.clear()
 
 
 def test_light_and_dark_follow_the_system_and_can_be_switched(visit: Callable[..., Visit]) -> None:
@@ -420,7 +420,7 @@ def test_every_button_and_field_has_a_name(visit: Callable[..., Visit], photo: b
     assert page.get_attribute("#status", "aria-live") == "polite"
 
 
-def test_what_a_large_photo_looks_like_upright(visit: Callable[..., Visit], service: FakeService) -> None:
+def test_a_rotated_photo_is_shown_upright(visit: Callable[..., Visit], service: FakeService) -> None:
     wide = Image.new("RGB", (900, 400))
     wide.paste(Image.fromarray(service.photo(300, 320)), (0, 0))
     exif = Image.Exif()

@@ -7,12 +7,12 @@ import pytest
 from skypart.errors import SkyPartError
 from skypart.serve import server
 from skypart.serve.options import ServeOptions
-from skypart.serve.server import address, listen, run_server
+from skypart.serve.server import listen, page_url, run_server
 from tests.serve.fake_service import FakeService
 from tests.serve.live import serving
 
 
-def test_a_port_that_is_taken_is_told() -> None:
+def test_a_taken_port_raises() -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
@@ -21,20 +21,20 @@ def test_a_port_that_is_taken_is_told() -> None:
             listen(ServeOptions(port=port))
 
 
-def test_an_address_that_is_none_is_told() -> None:
+def test_an_invalid_address_raises() -> None:
     for options in (ServeOptions(host="no such host", port=0), ServeOptions(port=99999)):
         with pytest.raises(SkyPartError, match="cannot listen"):
             listen(options)
 
 
-def test_the_address_is_one_a_browser_can_open() -> None:
+def test_the_page_url_works_in_a_browser() -> None:
     for host, shown in (("127.0.0.1", "127.0.0.1"), ("0.0.0.0", "127.0.0.1")):
         options = ServeOptions(host=host, port=0)
         with listen(options) as bound:
-            assert address(options, bound) == f"http://{shown}:{bound.getsockname()[1]}/"
+            assert page_url(options, bound) == f"http://{shown}:{bound.getsockname()[1]}/"
 
 
-def test_it_serves_and_ends(service: FakeService) -> None:
+def test_the_server_starts_and_stops(service: FakeService) -> None:
     with serving(service) as url:
         assert httpx.get(f"{url}/healthz").json() == {"status": "ok"}
         assert "server" not in httpx.get(f"{url}/healthz").headers
@@ -49,7 +49,7 @@ def test_it_serves_and_ends(service: FakeService) -> None:
         (ServeOptions(port=0, host="0.0.0.0"), "--api-key"),
     ],
 )
-def test_the_address_and_what_is_unsafe_are_printed(
+def test_the_url_and_a_warning_are_printed(
     service: FakeService,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],

@@ -24,24 +24,24 @@ def test_the_page_has_all_its_files(client: TestClient) -> None:
 
 
 @pytest.mark.parametrize("path", TEXT, ids=lambda path: path.name)
-def test_nothing_of_ours_points_elsewhere(path: object) -> None:
+def test_no_file_links_to_another_server(path: object) -> None:
     text = path.read_text().replace("http://www.w3.org/2000/svg", "")  # type: ignore[attr-defined]
     assert not re.search(r"https?:|//[a-z]+\.", text)
 
 
 @pytest.mark.parametrize("path", [path for path in TEXT if path.suffix == ".html"], ids=lambda path: path.name)
-def test_nothing_is_inline_that_the_policy_forbids(path: object) -> None:
+def test_there_are_no_inline_scripts_or_styles(path: object) -> None:
     text = path.read_text()  # type: ignore[attr-defined]
     assert not re.search(r"\sstyle=|\son[a-z]+=|<style|<script(?![^>]*\ssrc=)", text)
 
 
-def test_browsers_look_for_changes_of_the_page(client: TestClient) -> None:
+def test_browsers_revalidate_the_page(client: TestClient) -> None:
     for path in ("/", "/static/js/main.js"):
         response = client.get(path)
         assert response.headers["cache-control"] == "no-cache" and response.headers["etag"]
 
 
-def test_files_that_did_not_change_are_not_sent_again(client: TestClient) -> None:
+def test_unchanged_files_are_not_sent_again(client: TestClient) -> None:
     tag = client.get("/static/js/main.js").headers["etag"]
     assert client.get("/static/js/main.js", headers={"if-none-match": tag}).status_code == 304
 
@@ -73,7 +73,7 @@ def themes() -> dict[str, dict[str, str]]:
         *((state, f"{state}-wash") for state in ("held", "moved", "lost")),
     ],
 )
-def test_text_can_be_read_in_both_themes(theme: str, front: str, back: str) -> None:
+def test_text_has_enough_contrast_in_both_themes(theme: str, front: str, back: str) -> None:
     colours = themes()[theme]
     light, dark = sorted((luminance(colours[front]), luminance(colours[back])), reverse=True)
     assert (light + 0.05) / (dark + 0.05) >= 4.5

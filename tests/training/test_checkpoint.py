@@ -128,7 +128,7 @@ def test_a_full_disk_leaves_the_last_checkpoint_and_no_debris(tmp_path: Path, mo
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(module, "save_file", full)
-    with pytest.raises(SkyPartError, match=r"step-00000002.*No space left.*free the disk"):
+    with pytest.raises(SkyPartError, match=r"step-00000002.*No space left.*free disk space"):
         save(tmp_path, 2)
     assert [path.name for path in tmp_path.iterdir()] == [good.name] and good.read_bytes() == before
     assert newest_checkpoint(tmp_path) == good
@@ -152,7 +152,7 @@ def test_a_real_write_error_is_one_sentence(tmp_path: Path) -> None:
     process.start()
     process.join()
     said = (tmp_path / "said").read_text()
-    assert "cannot write" in said and "step-00000002" in said and "free the disk" in said
+    assert "cannot write" in said and "step-00000002" in said and "free disk space" in said
     assert {path.name for path in tmp_path.iterdir()} == {"said", "step-00000001.ckpt.safetensors"}
 
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
-from skypart.atomic import check_place, write_text
+from skypart.atomic import check_writable, write_text
 from skypart.bridge import csv_text, geojson, gpx, json_text, kml, table
 from skypart.bridge.output_format import OutputFormat, TrackToText
 from skypart.errors import SkyPartError
@@ -77,7 +77,7 @@ class TrackFile:
     def __post_init__(self) -> None:
         """Check the file before long work begins."""
         self._writer()
-        check_place(self.path)
+        check_writable(self.path)
 
     def write(self, points: Sequence[TrackPoint], start: datetime | None = None) -> None:
         """Write a track, atomically. start: when the flight began."""

@@ -8,7 +8,7 @@ from skypart.datasets.records import Record
 from skypart.datasets.rendering import WORLD_FILE, is_rendered
 from skypart.datasets.sues200 import Sues200, raw_folders
 from skypart.errors import SkyPartError
-from skypart.progress import track
+from skypart.progress import with_progress
 
 
 def split_sues(raw: str | Path, out: str | Path) -> int:
@@ -25,7 +25,7 @@ def split_sues(raw: str | Path, out: str | Path) -> int:
     links = _links(raw, out)
     if is_rendered(raw):  # the split form is marked as rendered, too
         write_text(out / WORLD_FILE, (raw / WORLD_FILE).read_text(encoding="utf-8"))
-    for source, target in track(links, "linking"):
+    for source, target in with_progress(links, "linking"):
         _link(source, target)
     return len(links)
 

@@ -1,6 +1,6 @@
-"""The model as the rest of the program sees it: images in, embeddings and patch tokens out, by any runtime."""
+"""A model as the rest of the package sees it: images in, embeddings and patch tokens out, with any runtime."""
 
 from skypart.embedding.interface import Embedder, Explanation, PatchTokens
-from skypart.embedding.runtimes import load
+from skypart.embedding.runtimes import load, register_runtime
 
-__all__ = ["Embedder", "Explanation", "PatchTokens", "load"]
+__all__ = ["Embedder", "Explanation", "PatchTokens", "load", "register_runtime"]

@@ -34,7 +34,7 @@ def part_overlay(image: RgbImage, seen: Explanation, edge: int = EDGE) -> Image.
     return Image.fromarray(np.clip(base * (1 - alpha) + tints * alpha, 0, 255).astype(np.uint8))
 
 
-def parts_picture(image: RgbImage, seen: Explanation, title: str = "") -> Image.Image:
+def parts_figure(image: RgbImage, seen: Explanation, title: str = "") -> Image.Image:
     """Photo, part map with centroids and graph, and a legend of each prototype's share and salience."""
     head = 34
     canvas = Image.new("RGB", (2 * EDGE + 4 * _MARGIN + _LEGEND, EDGE + head + 2 * _MARGIN), (250, 250, 250))

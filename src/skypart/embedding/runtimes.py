@@ -1,19 +1,27 @@
-"""Open a model with the runtime that its file asks for."""
+"""The registry of runtimes: load a model with the runtime for its file suffix."""
 
 from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
+from typing import TypeAlias
 
 from skypart.embedding.interface import Embedder
+
+Loader: TypeAlias = Callable[[str, str, int | None, str | None], Embedder]
+"""Loads a model; called as loader(path_or_name, device, size, readout), with the arguments of `load`."""
 
 RUNTIMES = {
     ".safetensors": "skypart.model.embedder:load_torch",
 }
-"""Suffix of a model file -> `module:function` that loads it, imported on first use. A new runtime adds a line here.
+"""Suffix of a model file -> `module:function` of its `Loader`, imported when first used. See docs/extending.md."""
 
-The function takes (name, device, size, readout) as `load` does."""
 DEFAULT = ".safetensors"
-"""The runtime of folders, hub names and `default`."""
+"""The runtime of folders, hub names, `default`, and files with any other suffix."""
+
+
+def register_runtime(suffix: str, loader: str) -> None:
+    """Load model files with `suffix` (such as `.npz`) by `loader`, the `module:function` of a `Loader`."""
+    RUNTIMES[suffix.lower()] = loader
 
 
 def load(
@@ -26,5 +34,5 @@ def load(
     """
     target = RUNTIMES.get(Path(path_or_name).suffix.lower(), RUNTIMES[DEFAULT])
     module, _, function = target.partition(":")
-    opener: Callable[[str, str, int | None, str | None], Embedder] = getattr(import_module(module), function)
-    return opener(str(path_or_name), str(device), size, readout)
+    loader: Loader = getattr(import_module(module), function)
+    return loader(str(path_or_name), str(device), size, readout)

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from skypart.embedding import Embedder
 from skypart.errors import SkyPartError
 from skypart.evaluation.cache import EmbeddingCache, content_hash, content_key
-from skypart.images.decode import RgbImage, read_rgb, refuse_unreadable, unreadable
+from skypart.images.decode import RgbImage, check_readable, read_rgb, unreadable_message
 from skypart.images.preprocess import Interpolation, Preprocessing
 from skypart.images.weather import RENDERING, corrupt
 from skypart.progress import progress_bar
@@ -119,7 +119,7 @@ class ImageSource:
         """Embed what is not in the cache and store it batch by batch; raise for unreadable images at the end."""
         if not missing:
             return
-        refuse_unreadable([path for _, path in missing], "nothing was embedded beside it")
+        check_readable([path for _, path in missing], "nothing was embedded beside it")
         broken: list[str] = []
         with progress_bar() as bar:
             task = bar.add_task(description, total=len(missing))
@@ -134,7 +134,9 @@ class ImageSource:
                 bar.advance(task, len(keys))
                 yield from zip(keys, batch, strict=True)
         if broken:
-            raise SkyPartError(unreadable(broken, f"the other {len(missing) - len(broken):,} embeddings are kept"))
+            raise SkyPartError(
+                unreadable_message(broken, f"the other {len(missing) - len(broken):,} embeddings are kept")
+            )
 
     def _batches(
         self, missing: Sequence[tuple[bytes, Path]], prepare: "_Prepare", broken: list[str]

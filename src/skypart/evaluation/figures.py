@@ -17,7 +17,7 @@ from skypart.evaluation.distance import match_errors
 from skypart.evaluation.protocol import EvaluationResult, Vectors, positions
 from skypart.evaluation.published import short_title
 from skypart.evaluation.sheets import Retrieval, choose_queries, draw_sheet, retrieve
-from skypart.progress import track
+from skypart.progress import with_progress
 
 _EDGES = np.array([0, 1, 2, 5, 10, 20, 50, 100, 1_000, 10_000, 10**9])
 _BINS = ("1", "2", "3-5", "6-10", "11-20", "21-50", "51-100", "101-1k", "1k-10k", ">10k")
@@ -32,7 +32,7 @@ def draw_figures(
     retrievals: list[Retrieval] = []
     shown = short_title(dataset)
     has_whole_test = any(split.altitude is None for split in dataset.tests)
-    for split in track(dataset.tests, "drawing"):
+    for split in with_progress(dataset.tests, "drawing"):
         retrieval = retrieve(split, vectors, result.protocol.gallery)
         retrievals.append(retrieval)
         title = f"{result.model} on {shown}, {split.name}, gallery of {len(split.gallery):,}"

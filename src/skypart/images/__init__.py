@@ -1,1 +1,1 @@
-"""Pixels in: decoding with limits, preprocessing, weather, EXIF. No model code."""
+"""Reading and changing images: decoding, camera metadata, preprocessing, augmentation, weather. No model code."""

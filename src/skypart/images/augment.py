@@ -1,5 +1,6 @@
-"""Random crops and colours for training, as a pure function of an image and a generator."""
+"""Training augmentation: random frames, colours, light and image defects. A pure function of image and generator."""
 
+import math
 from dataclasses import dataclass
 
 import cv2
@@ -7,27 +8,32 @@ import numpy as np
 from numpy.typing import NDArray
 
 from skypart.images.decode import RgbImage
-from skypart.images.light import dim, night, veil
-from skypart.images.photograph import photograph
 from skypart.images.preprocess import Preprocessing
+
+MAX_ROLL_DEG = 10.0
+"""Largest camera roll of `photograph`."""
+BARREL_RANGE = (-0.06, 0.16)
+"""Relative radial distortion of `photograph` at the corners: negative is pincushion, positive is barrel."""
+MAX_ASPECT = 16 / 9
+"""Largest aspect ratio of `photograph`; the smallest is 1."""
+MIN_FRAME = 0.7
+"""Smallest edge of a frame of `photograph`, as a share of the largest frame that fits."""
 
 
 @dataclass(frozen=True)
 class Augmentation:
-    """How training images are varied. All strengths 0 (and crop 1) leave the image as evaluation sees it.
+    """How training images are augmented. With all strengths 0 and crop 1, images stay as evaluation sees them.
 
-    crop: smallest share of the area that a random crop keeps. aspect: largest ratio of its sides.
-    brightness, contrast, saturation: factors drawn from 1 +- the value. hue: turns drawn from +- the value.
-    grey, blur: probabilities. rotation: degrees drawn from +- the value, corners filled by reflection.
-    dusk, haze, coarse, jpeg: probabilities of a dim coloured light with noise, of a bright veil that thickens towards
-    one side, of lost resolution, and of strong compression; what lies between photos of other cameras and hours.
-    cast: deviation of the logarithm of each channel's gain. tone: deviation of the logarithm of the exponent that
-    brightness is raised to, as development and other sensors bend it.
-    photo, night, sharp: probabilities that a drone's picture is framed as by a camera in flight
-    (`images/photograph.py`) instead of cropped, that it was taken under lamps, and that its edges were sharpened, as
-    cameras do.
-    mirror: probability that a place is mirrored, all its images alike, which makes another place of it. quarter_turns:
-    satellite tiles are turned by a random multiple of 90 degrees; for data whose drone images head anywhere.
+    crop: smallest share of the area that a random crop keeps. aspect: largest aspect ratio of the crop.
+    brightness, contrast, saturation: factors drawn from 1 ± the value. hue: turns drawn from ± the value.
+    grey, blur: probabilities. rotation: degrees drawn from ± the value; corners are filled by reflection.
+    dusk, haze, coarse, jpeg: probabilities of dim coloured light with noise, of haze that thickens towards one side,
+    of reduced resolution, and of strong compression.
+    cast: standard deviation of the log gain of each channel. tone: standard deviation of the log gamma.
+    photo, night, sharp: for drone images, probabilities of reframing by `photograph` instead of cropping, of night
+    with street lamps, and of sharpened edges.
+    mirror: probability that all images of a location are mirrored, which makes it another location. quarter_turns:
+    rotate satellite tiles by a random multiple of 90 degrees, for data whose drone images have any heading.
     """
 
     crop: float = 0.7
@@ -52,7 +58,7 @@ class Augmentation:
     quarter_turns: bool = False
 
     def orient(self, image: RgbImage, satellite: bool, shared: int, own: int) -> RgbImage:
-        """The image mirrored by chance, and a tile turned by quarters; seeds: `shared` by its place's images, `own`."""
+        """Mirror the image and rotate satellite tiles. shared: seed of the location. own: seed of this image."""
         if self.mirror and np.random.default_rng([shared, 0x3C]).uniform() < self.mirror:
             image = image[:, ::-1]
         if self.quarter_turns and satellite:
@@ -66,37 +72,37 @@ class Augmentation:
         return self.finish(self.frame(image, rng, drone), preprocessing, rng, drone)
 
     def frame(self, image: RgbImage, rng: np.random.Generator, drone: bool = False) -> RgbImage:
-        """First half: turn and crop (h, w, 3) uint8 at its own resolution; what comes off need not be worked on."""
-        turned = self._rotate(image, rng)
+        """First half: rotate and crop (h, w, 3) uint8 at its own resolution, so that later steps see fewer pixels."""
+        rotated = self._rotate(image, rng)
         if drone and self.photo and rng.uniform() < self.photo:
-            return photograph(turned, rng)
-        return self._crop(turned, rng)
+            return photograph(rotated, rng)
+        return self._crop(rotated, rng)
 
     def finish(
         self, image: RgbImage, preprocessing: Preprocessing, rng: np.random.Generator, drone: bool = False
     ) -> RgbImage:
-        """Second half, with the same generator: resize as evaluation does to (size, size, 3), colours, disturbances."""
+        """Second half, with the same generator: resize as evaluation does to (size, size, 3), then vary the colours."""
         coloured = self._colour(preprocessing.resize(image), rng)
         if drone and self.night and rng.uniform() < self.night:
-            coloured = _whole(night(coloured.astype(np.float32), rng))
+            coloured = _to_bytes(add_night(coloured.astype(np.float32), rng))
         if drone and self.sharp and rng.uniform() < self.sharp:
-            coloured = _sharpened(coloured, rng)
-        return self._disturb(coloured, rng)
+            coloured = _sharpen(coloured, rng)
+        return self._degrade(coloured, rng)
 
     def _rotate(self, image: RgbImage, rng: np.random.Generator) -> RgbImage:
-        """Turn about the centre."""
+        """Rotate about the centre."""
         if not self.rotation:
             return image
         height, width = image.shape[:2]
         angle = rng.uniform(-self.rotation, self.rotation)
         matrix = cv2.getRotationMatrix2D((width / 2, height / 2), angle, 1.0)
-        turned: RgbImage = cv2.warpAffine(
+        rotated: RgbImage = cv2.warpAffine(
             image, matrix, (width, height), flags=cv2.INTER_LINEAR, borderMode=cv2.BORDER_REFLECT_101
         )
-        return turned
+        return rotated
 
     def _crop(self, image: RgbImage, rng: np.random.Generator) -> RgbImage:
-        """A window of random area, shape and place."""
+        """Crop a window of random area, aspect ratio and position."""
         height, width = image.shape[:2]
         share, stretch = rng.uniform(self.crop, 1.0), np.exp(rng.uniform(-1, 1) * np.log(max(1.0, self.aspect)))
         x, y = rng.uniform(0, 1, 2)
@@ -106,12 +112,12 @@ class Augmentation:
         return image[top : top + rows, left : left + columns]
 
     def _colour(self, image: RgbImage, rng: np.random.Generator) -> RgbImage:
-        """Brightness, contrast, saturation, hue, then grey and blur by chance."""
+        """Tone, brightness, contrast, cast, hue and saturation; then grey and blur with their probabilities."""
         bright, contrast, saturate, turn = rng.uniform(-1, 1, 4)
         grey_draw, blur_draw, sigma = rng.uniform(0, 1, 3)
         pixels = image.astype(np.float32)
         if self.tone:
-            pixels = _bent(pixels, rng.normal(0.0, self.tone))
+            pixels = _apply_gamma(pixels, rng.normal(0.0, self.tone))
         pixels *= 1 + self.brightness * bright
         mean = pixels.mean(dtype=np.float64)
         pixels = (pixels - np.float32(mean)) * (1 + self.contrast * contrast) + np.float32(mean)
@@ -124,14 +130,14 @@ class Augmentation:
         pixels = luma + (pixels - luma) * np.float32(factor)
         if blur_draw < self.blur:
             pixels = cv2.GaussianBlur(pixels, (0, 0), 0.3 + 1.2 * float(sigma))
-        return _whole(pixels)
+        return _to_bytes(pixels)
 
-    def _disturb(self, image: RgbImage, rng: np.random.Generator) -> RgbImage:
-        """Lost resolution, haze, dusk and compression, each by chance, in the order in which light meets them."""
-        chances = (self.coarse, self.haze, self.dusk, self.jpeg)
-        if not any(chances):
+    def _degrade(self, image: RgbImage, rng: np.random.Generator) -> RgbImage:
+        """Reduced resolution, haze, dusk and compression, each with its probability."""
+        probabilities = (self.coarse, self.haze, self.dusk, self.jpeg)
+        if not any(probabilities):
             return image
-        coarse, haze, dusk, jpeg = (draw < chance for draw, chance in zip(rng.uniform(0, 1, 4), chances, strict=True))
+        coarse, haze, dusk, jpeg = (rng.uniform(0, 1, 4) < probabilities).tolist()
         height, width = image.shape[:2]
         if coarse:
             share = rng.uniform(0.35, 0.8)
@@ -141,10 +147,10 @@ class Augmentation:
         if haze or dusk:
             pixels = image.astype(np.float32)
             if haze:
-                pixels = veil(pixels, rng)
+                pixels = add_haze(pixels, rng)
             if dusk:
-                pixels = dim(pixels, rng)
-            image = _whole(pixels)
+                pixels = add_dusk(pixels, rng)
+            image = _to_bytes(pixels)
         if jpeg:
             quality = int(rng.integers(18, 70))
             coded = cv2.imencode(".jpg", image[:, :, ::-1], [cv2.IMWRITE_JPEG_QUALITY, quality])[1]
@@ -152,21 +158,21 @@ class Augmentation:
         return image
 
 
-def _bent(pixels: NDArray[np.float32], curve: float) -> NDArray[np.float32]:
-    """Grey levels (h, w, 3) raised to the power exp(curve), black and white left as they are."""
-    bent: NDArray[np.float32] = np.float32(255) * np.power(pixels / np.float32(255), np.float32(np.exp(curve)))
-    return bent
+def _apply_gamma(pixels: NDArray[np.float32], log_gamma: float) -> NDArray[np.float32]:
+    """Grey levels (h, w, 3) raised to the power exp(log_gamma); black and white stay."""
+    curved: NDArray[np.float32] = np.float32(255) * np.power(pixels / np.float32(255), np.float32(np.exp(log_gamma)))
+    return curved
 
 
-def _sharpened(image: RgbImage, rng: np.random.Generator) -> RgbImage:
-    """(h, w, 3) with what is finer than a random width made stronger."""
-    fine, amount = rng.uniform(0.6, 2.0), rng.uniform(0.4, 2.5)
+def _sharpen(image: RgbImage, rng: np.random.Generator) -> RgbImage:
+    """Unsharp mask of random width and strength."""
+    sigma, amount = rng.uniform(0.6, 2.0), rng.uniform(0.4, 2.5)
     pixels = image.astype(np.float32)
-    return _whole(pixels + np.float32(amount) * (pixels - cv2.GaussianBlur(pixels, (0, 0), fine)))
+    return _to_bytes(pixels + np.float32(amount) * (pixels - cv2.GaussianBlur(pixels, (0, 0), sigma)))
 
 
-def _whole(pixels: NDArray[np.float32]) -> RgbImage:
-    """Grey levels of any range, rounded and cut off to uint8."""
+def _to_bytes(pixels: NDArray[np.float32]) -> RgbImage:
+    """Round and clip to uint8."""
     rounded: RgbImage = np.clip(pixels + 0.5, 0, 255).astype(np.uint8)
     return rounded
 
@@ -175,7 +181,7 @@ _LUMA = np.asarray([0.299, 0.587, 0.114], dtype=np.float32)
 
 
 def _hue_matrix(turns: float) -> NDArray[np.float32]:
-    """A rotation of colours about the grey axis, (3, 3), to be applied on the right."""
+    """(3, 3) rotation of colours about the grey axis, applied from the right."""
     angle = 2 * np.pi * turns
     axis = np.full((3, 3), 1 / 3)
     cross = np.asarray([[0, -1, 1], [1, 0, -1], [-1, 1, 0]]) / np.sqrt(3)
@@ -186,3 +192,90 @@ def _hue_matrix(turns: float) -> NDArray[np.float32]:
 NO_AUGMENTATION = Augmentation(
     crop=1.0, aspect=1.0, brightness=0, contrast=0, saturation=0, hue=0, grey=0, blur=0, rotation=0
 )
+
+
+# --- framing and light ----------------------------------------------------------------------------------------------
+
+
+def photograph(image: RgbImage, rng: np.random.Generator) -> RgbImage:
+    """Reframe (h, w, 3) uint8 as a camera in flight would: a landscape photo (h', w', 3) from a random position in it.
+
+    Aspect ratio, roll, lens distortion, size and position are random. No pixel comes from outside the image.
+    """
+    height, width = image.shape[:2]
+    aspect = math.exp(rng.uniform(0.0, math.log(MAX_ASPECT)))
+    roll = math.radians(rng.uniform(-MAX_ROLL_DEG, MAX_ROLL_DEG))
+    barrel, share = rng.uniform(*BARREL_RANGE), rng.uniform(MIN_FRAME, 1.0)
+    right, down = rng.uniform(-1.0, 1.0, 2)
+    grid = np.linspace(-1, 1, 9)
+    samples = np.array([[u, v / aspect] for u in grid for v in grid])
+    reach = np.abs(_distort(samples, aspect, roll, barrel)).max(axis=0)  # of a frame of half-width 1
+    half = max(share * min(width / reach[0], height / reach[1]) / 2, 0.5)
+    centre = np.array([width, height]) / 2
+    centre += np.array([right, down]) * np.maximum(centre - half * reach, 0.0)
+    columns, rows = max(round(2 * half), 1), max(round(2 * half / aspect), 1)
+    x, y = np.meshgrid((np.arange(columns) + 0.5) / columns * 2 - 1, (np.arange(rows) + 0.5) / rows * 2 - 1)
+    frame = np.stack([x, y / aspect], axis=-1).reshape(-1, 2)
+    points = (centre + half * _distort(frame, aspect, roll, barrel) - 0.5).astype(np.float32).reshape(rows, columns, 2)
+    photo: RgbImage = cv2.remap(image, points, None, cv2.INTER_LINEAR, borderMode=cv2.BORDER_REPLICATE)
+    return photo
+
+
+def _distort(points: NDArray[np.float64], aspect: float, roll: float, barrel: float) -> NDArray[np.float64]:
+    """Apply lens distortion and roll to (n, 2) points of a frame 2 wide and 2 / aspect high around 0."""
+    corner = 1 + 1 / aspect**2
+    distorted = points * (1 + barrel * (points**2).sum(axis=1, keepdims=True) / corner)
+    sine, cosine = math.sin(roll), math.cos(roll)
+    return np.asarray(distorted @ np.array([[cosine, sine], [-sine, cosine]]))
+
+
+def add_haze(pixels: NDArray[np.float32], rng: np.random.Generator) -> NDArray[np.float32]:
+    """Add bright haze to (h, w, 3) grey levels, thicker towards a random side."""
+    height, width = pixels.shape[:2]
+    angle, base, slope = rng.uniform(0, 2 * np.pi), rng.uniform(0.05, 0.5), rng.uniform(0.0, 0.4)
+    rows = np.linspace(-0.5, 0.5, height, dtype=np.float32)[:, None] * np.float32(np.sin(angle))
+    columns = np.linspace(-0.5, 0.5, width, dtype=np.float32)[None, :] * np.float32(np.cos(angle))
+    share = np.clip(base + slope * (rows + columns), 0.0, 0.85)[..., None].astype(np.float32)
+    colour = np.float32(rng.uniform(150, 235)) * (1 + rng.normal(0, 0.04, 3)).astype(np.float32)
+    hazy: NDArray[np.float32] = pixels * (1 - share) + colour * share
+    return hazy
+
+
+def add_dusk(pixels: NDArray[np.float32], rng: np.random.Generator) -> NDArray[np.float32]:
+    """Turn (h, w, 3) grey levels into dusk: dark, noisy, with a colour cast from blue to sodium orange."""
+    gain, gamma = rng.uniform(0.15, 0.7), rng.uniform(1.0, 2.0)
+    cast = np.exp(np.array([1.0, 0.1, -1.0]) * rng.normal(0.0, 0.25)).astype(np.float32)
+    scaled = np.power(np.clip(pixels, 0, 255) / np.float32(255), np.float32(gamma))
+    grain = rng.standard_normal(pixels.shape, dtype=np.float32) * np.float32(rng.uniform(1.0, 9.0))
+    dark: NDArray[np.float32] = scaled * cast * np.float32(255 * gain) + grain
+    return dark
+
+
+def add_night(pixels: NDArray[np.float32], rng: np.random.Generator) -> NDArray[np.float32]:
+    """Turn (h, w, 3) grey levels into night: faint sky light, pools of light around glowing lamps, noise."""
+    height, width = pixels.shape[:2]
+    gain, gamma = np.exp(rng.uniform(np.log(0.12), np.log(0.5))), rng.uniform(1.0, 1.8)
+    sky, lamp = (
+        np.exp(np.array([1.0, 0.0, -1.0]) * warmth) for warmth in (rng.normal(-0.1, 0.2), rng.uniform(-0.1, 0.7))
+    )
+    ground = np.power(np.clip(pixels, 0, 255) / np.float32(255), np.float32(gamma))
+    pools, glow = _lamps(height, width, rng)
+    lit = ground * (sky * gain).astype(np.float32)
+    lit += ground * pools[..., None] * (lamp * rng.uniform(0.2, 0.9)).astype(np.float32)
+    lit += glow[..., None] * lamp.astype(np.float32)
+    grain = rng.standard_normal(pixels.shape, dtype=np.float32) * np.float32(rng.uniform(1.0, 8.0))
+    dark: NDArray[np.float32] = lit * np.float32(255) + grain
+    return dark
+
+
+def _lamps(height: int, width: int, rng: np.random.Generator) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+    """Light that lamps at random places cast on the ground, and their glow from above: (h, w) each."""
+    lamps = np.zeros((height, width), dtype=np.float32)
+    count = int(np.exp(rng.uniform(np.log(2), np.log(50))))
+    lamps[rng.integers(height, size=count), rng.integers(width, size=count)] = 1
+    edge = max(height, width)
+    pool_sigma, glow_sigma = edge * rng.uniform(0.02, 0.06), max(edge * rng.uniform(0.002, 0.005), 0.5)
+    pools, glow = (
+        cv2.GaussianBlur(lamps, (0, 0), sigma) * np.float32(2 * np.pi * sigma**2) for sigma in (pool_sigma, glow_sigma)
+    )
+    return np.minimum(pools, 1), np.minimum(glow, 1)

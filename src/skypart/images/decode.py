@@ -1,4 +1,4 @@
-"""Decode any photo to 8-bit RGB, upright, within limits, or say in one sentence why not."""
+"""Decode photos to upright 8-bit RGB within size limits, with clear errors for files that cannot be read."""
 
 import io
 import math
@@ -24,8 +24,8 @@ FORMATS = ("JPEG", "PNG", "TIFF", "WEBP", "BMP", "GIF", "PPM", "JPEG2000")
 MAX_PIXELS = 200_000_000
 IMAGE_SUFFIXES = frozenset({".jpg", ".jpeg", ".png", ".tif", ".tiff", ".webp", ".bmp", ".jp2"})
 
-# EXIF orientation: how the stored pixels must be turned.
-_TURNS = {
+# EXIF orientation -> how to turn the stored pixels upright.
+_TRANSPOSES = {
     2: Image.Transpose.FLIP_LEFT_RIGHT,
     3: Image.Transpose.ROTATE_180,
     4: Image.Transpose.FLIP_TOP_BOTTOM,
@@ -35,19 +35,19 @@ _TURNS = {
     8: Image.Transpose.ROTATE_90,
 }
 
-# Our own limit below is checked from the header, before any pixel is decoded.
+# `open_image` checks its own limit from the header, before it decodes any pixel.
 Image.MAX_IMAGE_PIXELS = None
 
 
 def open_image(source: str | os.PathLike[str] | io.BytesIO, max_pixels: int = MAX_PIXELS) -> Image.Image:
-    """Open an image lazily: header read, format and size checked, no pixel decoded."""
+    """Open an image lazily: read the header and check format and size, but decode no pixels."""
     name = "the uploaded image" if isinstance(source, io.BytesIO) else str(source)
     if not isinstance(source, io.BytesIO):
         path = Path(source)
         if not path.exists():
             raise SkyPartError(f"{name}: no such file; check the path")
         if path.is_dir():
-            raise SkyPartError(f"{name}: is a folder where an image file is wanted")
+            raise SkyPartError(f"{name}: is a folder, not an image; name a file in it")
         if path.stat().st_size == 0:
             raise SkyPartError(f"{name}: the file is empty (0 bytes); copy it again from its source")
     try:
@@ -55,27 +55,25 @@ def open_image(source: str | os.PathLike[str] | io.BytesIO, max_pixels: int = MA
             warnings.simplefilter("ignore")
             image = Image.open(source, formats=FORMATS)
     except UnidentifiedImageError:
-        raise SkyPartError(
-            f"{name}: not an image this program reads; convert it to 8-bit JPEG, PNG or TIFF first"
-        ) from None
+        raise SkyPartError(f"{name}: not a supported image; convert it to 8-bit JPEG, PNG or TIFF first") from None
     except (OSError, ValueError, SyntaxError) as error:
         raise SkyPartError(f"{name}: the image header cannot be read ({error}); copy the file again") from error
-    if _misread(image):
+    if _is_misread_by_pillow(image):
         raise SkyPartError(
-            f"{name}: uncompressed 16-bit TIFF in separate planes is not read; "
+            f"{name}: uncompressed 16-bit TIFF with separate planes is not supported; "
             "convert it with `gdal_translate -co INTERLEAVE=PIXEL`"
         )
     width, height = image.size
     if width * height > max_pixels:
         raise SkyPartError(
-            f"{name}: {width} x {height} pixels are more than the limit of {max_pixels:,}; "
-            "scale it down, or index it as a map with georeference"
+            f"{name}: {width} x {height} pixels exceed the limit of {max_pixels:,}; "
+            "scale it down, or index it as a georeferenced map"
         )
     return image
 
 
-def _misread(image: Image.Image) -> bool:
-    """Whether Pillow would take the two bytes of a sample for two pixels, without a word."""
+def _is_misread_by_pillow(image: Image.Image) -> bool:
+    """Whether Pillow would silently read the two bytes of each sample as two pixels."""
     tags = getattr(image, "tag_v2", {})
     planes = image.format == "TIFF" and tags.get(284) == 2 and max(tags.get(258, (8,))) > 8
     tiles = getattr(image, "tile", [])
@@ -83,18 +81,18 @@ def _misread(image: Image.Image) -> bool:
 
 
 def to_rgb(image: Image.Image, name: str = "image") -> RgbImage:
-    """Decode `image`, turn it upright by its EXIF and convert to (height, width, 3) uint8.
+    """Decode `image`, turn it upright by its EXIF orientation, and convert it to (height, width, 3) uint8.
 
-    Palette, grey, CMYK and alpha images are converted (transparent pixels over black); 16-bit grey is
-    divided by 257, so that 65535 becomes 255; 32-bit and float images are stretched over their own range.
+    Palette, grey, CMYK and alpha images are converted (transparent pixels over black). 16-bit grey is
+    divided by 257, so that 65535 becomes 255. 32-bit and float images are stretched over their own range.
     """
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             image.load()
     except (OSError, ValueError, SyntaxError, EOFError, LookupError, TypeError, struct.error) as error:
-        raise SkyPartError(f"{name}: the image data is damaged or cut short ({error}); copy the file again") from error
-    upright = _turned(image)
+        raise SkyPartError(f"{name}: the image data is damaged or truncated ({error}); copy the file again") from error
+    upright = _turn_upright(image)
     if upright.mode.startswith(("I", "F")):
         return np.repeat(_wide_to_byte(np.asarray(upright), upright.mode)[:, :, None], 3, axis=2)
     if upright.mode in ("RGBA", "LA", "PA") or "transparency" in upright.info:
@@ -103,15 +101,15 @@ def to_rgb(image: Image.Image, name: str = "image") -> RgbImage:
     return np.asarray(upright.convert("RGB"))
 
 
-def _turned(image: Image.Image) -> Image.Image:
-    """A decoded image turned upright by its EXIF; where that is damaged, as the pixels are stored."""
+def _turn_upright(image: Image.Image) -> Image.Image:
+    """Turn a decoded image upright by its EXIF orientation; if the EXIF is damaged, return it as stored."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             orientation = image.getexif().get(0x0112)
-    except Exception:  # whatever Pillow meets in a damaged header, the pixels are good
+    except Exception:  # Pillow raises anything on damaged EXIF; the pixels are fine
         return image
-    return image.transpose(_TURNS[orientation]) if orientation in _TURNS else image
+    return image.transpose(_TRANSPOSES[orientation]) if orientation in _TRANSPOSES else image
 
 
 def read_rgb(source: ImageLike | io.BytesIO, max_pixels: int = MAX_PIXELS) -> RgbImage:
@@ -150,10 +148,10 @@ def array_to_rgb(array: NDArray[np.generic]) -> RgbImage:
 
 
 def _wide_to_byte(values: NDArray[np.generic], mode: str) -> NDArray[np.uint8]:
-    """Reduce a 16-bit, 32-bit or float grey image (h, w) to uint8; some rows at a time, for wide copies are large."""
+    """Reduce a 16-bit, 32-bit or float grey image (h, w) to uint8, a few rows at a time to save memory."""
     rows = max((1 << 20) // max(values.shape[1], 1), 1)
     blocks = [values[start : start + rows] for start in range(0, len(values), rows)]
-    low, high = _range(blocks)
+    low, high = _finite_range(blocks)
     base, span = low, max(high - low, 1e-12)
     if mode.startswith("I;16") or (mode != "F" and low >= 0 and 255 < high <= 65535):
         base, span = 0.0, 65535.0
@@ -166,8 +164,8 @@ def _wide_to_byte(values: NDArray[np.generic], mode: str) -> NDArray[np.uint8]:
     return reduced
 
 
-def _range(blocks: Sequence[NDArray[np.generic]]) -> tuple[float, float]:
-    """The smallest and the largest finite value; 0 and 1 where there is none."""
+def _finite_range(blocks: Sequence[NDArray[np.generic]]) -> tuple[float, float]:
+    """Smallest and largest finite value; 0 and 1 if there are none."""
     low, high = math.inf, -math.inf
     for block in blocks:
         known = block.astype(np.float64)
@@ -178,23 +176,23 @@ def _range(blocks: Sequence[NDArray[np.generic]]) -> tuple[float, float]:
 
 
 def is_image(name: str) -> bool:
-    """Whether a file of this name is taken for an image (hidden files never are)."""
+    """Whether a file name has an image suffix and is not hidden."""
     return not name.startswith(".") and os.path.splitext(name)[1].lower() in IMAGE_SUFFIXES  # noqa: PTH122 - speed
 
 
 def images_below(folder: Path) -> list[Path]:
-    """All image files below `folder`, sorted; hidden files and those in hidden folders are left out."""
+    """All image files below `folder`, sorted, without hidden files and folders."""
     found = (path for path in folder.rglob("*") if is_image(path.name) and path.is_file())
     return sorted(path for path in found if not is_hidden(path, folder))
 
 
-def is_hidden(path: Path, above: Path) -> bool:
-    """Whether a file or folder, or one between it and `above`, is one that file managers do not show."""
-    return any(part[0] == "." for part in path.relative_to(above).parts)
+def is_hidden(path: Path, root: Path) -> bool:
+    """Whether `path`, or a folder between it and `root`, has a name that starts with a dot."""
+    return any(part[0] == "." for part in path.relative_to(root).parts)
 
 
 def list_photos(sources: Sequence[Path]) -> list[Path]:
-    """The image files among `sources`, folders searched through and sorted; an error if there is none."""
+    """All images in `sources`, which are files or folders to search; raises if there are none."""
     photos: list[Path] = []
     for source in sources:
         photos += images_below(source) if source.is_dir() else [source]
@@ -205,8 +203,8 @@ def list_photos(sources: Sequence[Path]) -> list[Path]:
     return photos
 
 
-def refuse_unreadable(photos: Sequence[Path], kept: str) -> None:
-    """Open all headers before long work; name those that cannot be opened. kept: what became of the work so far."""
+def check_readable(photos: Sequence[Path], progress: str) -> None:
+    """Check all image headers before long work; raise if one cannot be read. progress: what has been done so far."""
     broken = []
     for photo in photos:
         try:
@@ -214,15 +212,15 @@ def refuse_unreadable(photos: Sequence[Path], kept: str) -> None:
         except SkyPartError as error:
             broken.append(str(error))
     if broken:
-        raise SkyPartError(unreadable(broken, kept))
+        raise SkyPartError(unreadable_message(broken, progress))
 
 
-def unreadable(broken: Sequence[str], kept: str) -> str:
-    """One sentence about images that could not be read, of which `broken` says why, one each."""
+def unreadable_message(broken: Sequence[str], progress: str) -> str:
+    """One message about unreadable images. broken: an error message for each. progress: what has been done so far."""
     more = f", and {len(broken) - 1} more" if len(broken) > 1 else ""
-    return f"{broken[0]}{more} ({kept}; mend the images, see `skypart data check --decode`, and start again)"
+    return f"{broken[0]}{more} ({progress}; fix the images, see `skypart data check --decode`, and start again)"
 
 
 def listed_file(folder: Path, name: str) -> Path:
-    """An image named in a table that lies in `folder`: in the folder `images` there, or beside the table."""
+    """Path of an image that a table in `folder` lists: in its subfolder `images`, or beside the table."""
     return folder / "images" / name if (folder / "images" / name).exists() else folder / name

@@ -1,4 +1,4 @@
-"""What a photo says of itself: when and how it was taken. Read, never needed."""
+"""Camera metadata from EXIF and XMP: when and how a photo was taken. Always optional."""
 
 import io
 import math
@@ -28,12 +28,12 @@ _DIAGONAL_35MM = math.hypot(36.0, 24.0)
 
 @dataclass(frozen=True, kw_only=True)
 class CameraFacts:
-    """What EXIF and XMP of a photo say, None where they do not.
+    """What a photo's EXIF and XMP say; None where they say nothing.
 
-    The receiver's position is not read. time: with its zone where the camera wrote one. fov_deg: across the width of
-    the upright photo. heading_deg: compass direction that is up in the photo. turn_deg: how far that lies clockwise of
-    where the camera points, where it does. tilt_deg: of the optical axis below the horizon, 90 = straight down.
-    relative_altitude_m: above take-off or ground, as the maker counts it.
+    The GPS position is not read. time: with a time zone if the camera wrote one. fov_deg: horizontal field of view of
+    the upright photo. heading_deg: compass direction of the photo's upper edge. turn_deg: its clockwise offset from
+    where the camera points, if any. tilt_deg: of the optical axis below the horizon, 90 = straight down.
+    relative_altitude_m: above the take-off point or the ground, depending on the manufacturer.
     """
 
     time: datetime | None = None
@@ -45,9 +45,9 @@ class CameraFacts:
 
 
 def read_camera_facts(source: str | os.PathLike[str] | io.BytesIO) -> CameraFacts:
-    """Read EXIF and XMP without decoding a pixel.
+    """Read EXIF and XMP without decoding any pixels.
 
-    Never raises: what is missing or damaged is None, and a file that is no image has no facts.
+    Never raises: missing or damaged values are None, and all values are None if the file is not an image.
     """
     try:
         with open_image(source) as image:
@@ -58,13 +58,13 @@ def read_camera_facts(source: str | os.PathLike[str] | io.BytesIO) -> CameraFact
 
 def _facts(image: Image.Image) -> CameraFacts:
     main, shot, gps = _tags(image)
-    pose = read_pose(_packet(image))
-    turned = main.get(_ORIENTATION, 1)
+    pose = read_pose(_xmp_packet(image))
+    orientation = main.get(_ORIENTATION, 1)
     yaw = pose.yaw if pose.yaw is not None else _direction(gps)
-    turn = 0.0 if turned in (2, 3, 4, 5, 6, 7, 8) else _turn(pose)
+    turn = 0.0 if orientation in (2, 3, 4, 5, 6, 7, 8) else _roll_turn(pose)
     return CameraFacts(
         time=_time(main, shot),
-        fov_deg=_field_of_view(shot, image.size, turned in (5, 6, 7, 8)),
+        fov_deg=_field_of_view(shot, image.size, orientation in (5, 6, 7, 8)),
         heading_deg=None if yaw is None else (yaw + turn) % 360.0,
         turn_deg=turn or None,
         tilt_deg=pose.tilt,
@@ -73,7 +73,7 @@ def _facts(image: Image.Image) -> CameraFacts:
 
 
 def _tags(image: Image.Image) -> tuple[Mapping[int, Any], Mapping[int, Any], Mapping[int, Any]]:
-    """EXIF of the image, of the shot and of the receiver; empty where damaged."""
+    """The main, Exif and GPS directories; empty if damaged."""
     found: list[Mapping[int, Any]] = []
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -81,13 +81,13 @@ def _tags(image: Image.Image) -> tuple[Mapping[int, Any], Mapping[int, Any], Map
             try:
                 exif = image.getexif()
                 found.append(dict(exif) if ifd is None else dict(exif.get_ifd(ifd)))
-            except Exception:  # Pillow meets damage with whatever its parser trips over
+            except Exception:  # Pillow raises anything on damaged EXIF
                 found.append({})
     return found[0], found[1], found[2]
 
 
-def _packet(image: Image.Image) -> bytes | str | None:
-    """The XMP packet, wherever the format keeps it."""
+def _xmp_packet(image: Image.Image) -> bytes | str | None:
+    """The XMP packet, wherever the file format stores it."""
     packet = image.info.get("xmp", image.info.get("XML:com.adobe.xmp"))
     if packet is None:
         packet = getattr(image, "tag_v2", {}).get(_XMP)
@@ -95,7 +95,7 @@ def _packet(image: Image.Image) -> bytes | str | None:
 
 
 def _number(value: Any) -> float | None:
-    """A finite float, None for anything else."""
+    """`value` as a finite float; None for anything else."""
     try:
         number = float(value)
     except (TypeError, ValueError, ArithmeticError):
@@ -115,7 +115,7 @@ def _text(value: Any) -> str:
 
 
 def _time(main: Mapping[int, Any], shot: Mapping[int, Any]) -> datetime | None:
-    """When the shutter opened, else when the file was written."""
+    """Time of exposure, or else of writing the file."""
     text = _text(shot.get(_ORIGINAL)) or _text(main.get(_DATE_TIME))
     part = _text(shot.get(_SUBSECOND))
     if part.isascii() and part.isdigit():
@@ -123,25 +123,25 @@ def _time(main: Mapping[int, Any], shot: Mapping[int, Any]) -> datetime | None:
     else:
         text += ".000000"
     zone = _text(shot.get(_OFFSET))
-    for written, form in ((text + zone, "%Y:%m:%d %H:%M:%S.%f%z"), (text, "%Y:%m:%d %H:%M:%S.%f")):
+    for value, pattern in ((text + zone, "%Y:%m:%d %H:%M:%S.%f%z"), (text, "%Y:%m:%d %H:%M:%S.%f")):
         try:
-            return datetime.strptime(written, form)
+            return datetime.strptime(value, pattern)
         except ValueError:
             continue
     return None
 
 
-def _turn(pose: CameraPose) -> float:
-    """Degrees by which a roll of the gimbal turns what is up in a photo that EXIF does not turn upright.
+def _roll_turn(pose: CameraPose) -> float:
+    """Degrees by which the gimbal's roll turns the upper edge of a photo that EXIF does not turn upright.
 
-    Straight down by all of the roll, at the horizon by half turns only, in between as the ground at the photo's centre.
+    Looking straight down, the full roll; at the horizon, only half turns; in between, as for the ground at the centre.
     """
     roll, tilt = math.radians(pose.roll or 0.0), math.radians(max(pose.tilt or 0.0, 0.0))
     return math.degrees(math.atan2(math.sin(roll) * math.sin(tilt), math.cos(roll)))
 
 
 def _direction(gps: Mapping[int, Any]) -> float | None:
-    """Where the camera points, degrees 0 to 360 from true north; None where counted from another north."""
+    """Where the camera points, degrees 0 to 360 from true north; None if relative to magnetic north."""
     degrees = _number(gps.get(_DIRECTION))
     if degrees is None or not 0.0 <= degrees <= 360.0 or _text(gps.get(_NORTH)).upper() != "T":
         return None
@@ -149,10 +149,10 @@ def _direction(gps: Mapping[int, Any]) -> float | None:
 
 
 def _field_of_view(shot: Mapping[int, Any], size: tuple[int, int], swapped: bool) -> float | None:
-    """Degrees across the upright photo's width: from the sensor's size, else from the 35-mm equivalent.
+    """Horizontal field of view of the upright photo in degrees: from the sensor size, or the 35-mm equivalent.
 
-    Where the two differ by more than a fifth, the photo was resized and kept its sensor's pixels to the millimetre:
-    then the equivalent counts. None where it was cropped or zoomed in a way that the tags do not settle.
+    If the two differ by more than a fifth, the photo was resized but kept its sensor's pixels per millimetre; then the
+    equivalent is used. None if it was cropped or zoomed in a way that the tags do not resolve.
     """
     width, height = _positive(shot.get(_WIDTH)) or size[0], _positive(shot.get(_HEIGHT)) or size[1]
     if abs(width * size[1] / (height * size[0]) - 1.0) > 0.02:

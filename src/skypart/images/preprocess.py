@@ -1,4 +1,4 @@
-"""The one way from a photo to a model input, for training, evaluation, export and serving."""
+"""Preprocessing of a photo into a model input, shared by training, evaluation, export and serving."""
 
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
@@ -8,8 +8,8 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from skypart.errors import SkyPartError
+from skypart.images.contrast import stretch_contrast
 from skypart.images.decode import ImageLike, RgbImage, read_rgb
-from skypart.images.level import level
 
 MEAN = (0.485, 0.456, 0.406)
 STD = (0.229, 0.224, 0.225)
@@ -25,11 +25,11 @@ _SHIFT = (-np.asarray(MEAN) / np.asarray(STD)).astype(np.float32)
 
 @dataclass(frozen=True)
 class Preprocessing:
-    """Resize a photo to a square and normalise its colours with the ImageNet mean and deviation.
+    """Resize a photo to a square and normalise its colours with the ImageNet mean and standard deviation.
 
     size: edge of the square model input in pixels.
-    interpolation: the filter, always antialiased; peers use `area` on corrupted images.
-    level: whether weak contrast, as of fog, is lifted (`images/level.py`).
+    interpolation: the resize filter, always antialiased; other papers use `area` on corrupted images.
+    level: whether to stretch weak contrast, as in fog (`images/contrast.py`).
     """
 
     size: int = 448
@@ -37,7 +37,7 @@ class Preprocessing:
     level: bool = False
 
     def __post_init__(self) -> None:
-        """Refuse an unknown filter."""
+        """Raise on an unknown filter."""
         if self.interpolation not in _FILTERS:
             raise SkyPartError(f"unknown interpolation {self.interpolation!r}; choose one of {', '.join(_FILTERS)}")
 
@@ -53,10 +53,10 @@ class Preprocessing:
         return self.finish(self.resize(read_rgb(source)))
 
     def finish(self, image: RgbImage) -> NDArray[np.float32]:
-        """Turn a picture of the right size, (size, size, 3) uint8, into a (3, size, size) float32 model input."""
-        return normalise(level(image) if self.level else image)
+        """Turn a resized image, (size, size, 3) uint8, into a (3, size, size) float32 model input."""
+        return normalise(stretch_contrast(image) if self.level else image)
 
 
 def normalise(image: RgbImage) -> NDArray[np.float32]:
-    """(h, w, 3) uint8 to (3, h, w) float32 with zero mean and unit deviation over ImageNet."""
+    """(h, w, 3) uint8 to (3, h, w) float32 with zero mean and unit standard deviation over ImageNet."""
     return np.ascontiguousarray((image * _SCALE + _SHIFT).transpose(2, 0, 1))

@@ -13,8 +13,8 @@ import torch
 from skypart.embedding.interface import Embedder as EmbedderInterface
 from skypart.embedding.interface import Explanation, Inputs, PatchTokens, Vectors
 from skypart.errors import SkyPartError
+from skypart.images.contrast import CONTRAST_VERSION
 from skypart.images.decode import ImageLike
-from skypart.images.level import LEVELLING
 from skypart.images.preprocess import Preprocessing
 from skypart.model.backbone import describe_backbone
 from skypart.model.heads import Head, HeadOutput, describe_settings
@@ -50,7 +50,7 @@ class TorchEmbedder(EmbedderInterface):
         """A hash of weights and settings: equal digests give equal embeddings."""
         prepared = asdict(self.preprocessing)
         if self.preprocessing.level:
-            prepared["level"] = LEVELLING
+            prepared["level"] = CONTRAST_VERSION
         else:
             del prepared["level"]  # models from before this setting keep their digest, indexes and caches theirs
         settings = [describe_settings(self.model.config), prepared, describe_backbone(self.model.backbone)]

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from skypart.atomic import check_place
+from skypart.atomic import check_writable
 from skypart.errors import SkyPartError
 from skypart.model.embedder import load_torch, save, trimmed
 from skypart.model.skypart import SkyPart
@@ -48,7 +48,7 @@ def main() -> None:
     parser.add_argument("-o", "--out", type=Path, required=True)
     arguments = parser.parse_args()
     try:
-        check_place(arguments.out)
+        check_writable(arguments.out)
         about = _read_about(arguments.about) if arguments.about is not None else {}
         model = mean_model(arguments.earlier, arguments.last, arguments.share)
         model.provenance |= about

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from skypart.atomic import check_place, write_text
+from skypart.atomic import check_writable, write_text
 from skypart.drawing.files import check_figure_path, save_figure
 from skypart.errors import SkyPartError
 from skypart.geo.geodesy import LocalFrame
@@ -23,7 +23,7 @@ from skypart.position.fix import Evidence, Fix
 from skypart.position.labelled import LabelledPhoto, read_labelled
 from skypart.position.locate import Locator
 from skypart.position.photos import locate_photo
-from skypart.progress import console, track
+from skypart.progress import console, with_progress
 
 Floats = NDArray[np.float64]
 
@@ -85,7 +85,7 @@ def locate_labelled(locator: Locator, photos: Sequence[LabelledPhoto], outside: 
     """
     every = [*photos, *(LabelledPhoto(path=path, latitude=None, longitude=None) for path in outside)]
     outcomes = []
-    with closing(track(every, "locating")) as bar:
+    with closing(with_progress(every, "locating")) as bar:
         for photo in bar:
             try:
                 fix = locate_photo(locator, photo.path)
@@ -205,7 +205,7 @@ def run_calibration(locator: Locator, labelled: Path, outside: Sequence[Path], f
     if figure.resolve().parent == locator.index.folder.resolve():
         raise SkyPartError(f"{figure}: is inside the index, whose files it could replace; choose a place outside it")
     for file in (figure, report_file):
-        check_place(file)
+        check_writable(file)
     strangers, photos = list_photos(outside) if outside else [], read_labelled(labelled)
     missing = next((path for path in strangers if not path.is_file()), None)
     if missing is not None:

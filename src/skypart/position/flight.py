@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from skypart import progress
-from skypart.atomic import check_place
+from skypart.atomic import check_writable
 from skypart.drawing.files import check_figure_path, save_figure
 from skypart.errors import SkyPartError
 from skypart.geo.footprint import Bounds
@@ -123,7 +123,7 @@ def run_flight(
     """
     if figure is not None:
         check_figure_path(figure)
-        check_place(figure)
+        check_writable(figure)
         if background is None:
             raise SkyPartError(f"{figure}: drawing the track needs the index's map; put it back in its place")
     frames = open_frames(source, rate_hz=rate_hz, interval_s=interval_s)
@@ -166,7 +166,7 @@ def track_frames(
     track_filter = TrackFilter(options, frame) if frame else None
     points: list[TrackPoint] = []
     errors: list[SkyPartError] = []
-    with closing(progress.track(frames, "locating", len(frames) or None)) as shown:
+    with closing(progress.with_progress(frames, "locating", len(frames) or None)) as shown:
         for photo in shown:
             try:
                 fix = locate(photo)

@@ -14,7 +14,7 @@ from skypart.position.camera import hints_from_facts, merge_hints
 from skypart.position.fix import Fix, Hints, Prior
 from skypart.position.locate import Locator
 from skypart.position.search import LocateOptions
-from skypart.progress import console, track
+from skypart.progress import console, with_progress
 
 DEFAULT_RADIUS_M = 1000.0
 """Search radius around --near if --radius is not given."""
@@ -95,7 +95,7 @@ def locate_photos(
     The result for a photo that cannot be read has no fix but a reason; an error is raised only if no photo can be read.
     """
     fixes, errors = [], []
-    with closing(track(list_photos(sources), "locating")) as bar:
+    with closing(with_progress(list_photos(sources), "locating")) as bar:
         for photo in bar:
             try:
                 fixes.append(locate_photo(locator, photo, prior, hints, exif=exif))

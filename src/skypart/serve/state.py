@@ -1,40 +1,40 @@
-"""What all requests of one server share."""
+"""What all requests to one server share."""
 
 import hashlib
 import json
 
 from skypart.images.weather import CONDITIONS, LABELS, PROFILES
-from skypart.serve.answers import BoundsAnswer, IndexAnswer, LimitsAnswer, WeatherAnswer
-from skypart.serve.lanes import Lane
 from skypart.serve.metrics import Metrics
 from skypart.serve.options import ServeOptions
+from skypart.serve.photo_request import UploadReader
+from skypart.serve.schemas import BoundsAnswer, IndexAnswer, LimitsAnswer, WeatherAnswer
 from skypart.serve.service import LocateService
-from skypart.serve.uploads import Uploads
+from skypart.serve.workers import WorkerPool
 
 MEDIA_TYPES = ["image/jpeg", "image/png", "image/webp", "image/tiff"]
 
 
-class State:
-    """The service, its limits, its worker threads and its counts."""
+class ServerState:
+    """The service, its limits, worker threads and metrics."""
 
     def __init__(self, service: LocateService, options: ServeOptions) -> None:
         self.service = service
         self.options = options
-        self.inference = Lane("inference", options.workers, options.queue, options.wait_seconds)
-        self.maps = Lane("map", 1, options.map_queue)
-        self.uploads = Uploads(options)
+        self.inference_workers = WorkerPool("inference", options.workers, options.queue, options.wait_seconds)
+        self.map_workers = WorkerPool("map", 1, options.map_queue)
+        self.uploads = UploadReader(options)
         self.metrics = Metrics()
-        self.metrics.gauge("skypart_queue_length", "Photos that wait.", lambda: self.inference.waiting)
-        self.metrics.gauge("skypart_running", "Photos that are worked on.", lambda: self.inference.running)
-        self.metrics.gauge("skypart_map_queue_length", "Tiles and views that wait.", lambda: self.maps.waiting)
-        self.metrics.gauge("skypart_upload_bytes", "Bytes of uploads held.", lambda: self.uploads.held_bytes)
+        self.metrics.add_gauge("skypart_queue_length", "Photos waiting.", lambda: self.inference_workers.waiting)
+        self.metrics.add_gauge("skypart_running", "Photos being processed.", lambda: self.inference_workers.running)
+        self.metrics.add_gauge("skypart_map_queue_length", "Map images waiting.", lambda: self.map_workers.waiting)
+        self.metrics.add_gauge("skypart_upload_bytes", "Bytes of uploads held.", lambda: self.uploads.held_bytes)
         self.examples = {example.name: example for example in service.examples()}
-        self.index = self._describe()
+        self.index = self._describe_index()
 
-    def _describe(self) -> IndexAnswer:
+    def _describe_index(self) -> IndexAnswer:
         info, options = self.service.info(), self.options
-        shown = [info, sorted(example.version for example in self.examples.values())]
-        digest = hashlib.sha256(json.dumps(shown, sort_keys=True, default=str).encode()).hexdigest()
+        content = [info, sorted(example.version for example in self.examples.values())]
+        digest = hashlib.sha256(json.dumps(content, sort_keys=True, default=str).encode()).hexdigest()
         return IndexAnswer(
             name=info["name"],
             maps=info["maps"],
@@ -56,6 +56,6 @@ class State:
         )
 
     def close(self) -> None:
-        """End the worker threads."""
-        self.inference.close()
-        self.maps.close()
+        """Stop the worker threads."""
+        self.inference_workers.close()
+        self.map_workers.close()

@@ -17,7 +17,7 @@ from skypart.errors import SkyPartError
 from skypart.losses.geopart import LossReport
 from skypart.model.heads import HeadOutput
 from skypart.model.storage import save_model
-from skypart.signals import answering
+from skypart.signals import handle_signals
 from skypart.training.checkpoint import Progress, save_checkpoint
 from skypart.training.data import Batch
 from skypart.training.distributed import all_agree
@@ -264,4 +264,4 @@ def _stop_on_signal(loop: _Loop) -> AbstractContextManager[None]:
             raise KeyboardInterrupt
         loop.stop_asked = True
 
-    return answering(ask, signal.SIGINT, signal.SIGTERM)
+    return handle_signals(ask, signal.SIGINT, signal.SIGTERM)

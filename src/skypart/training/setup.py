@@ -18,7 +18,7 @@ from skypart.datasets import Dataset, Record, open_dataset
 from skypart.datasets.sampler import BalancedSampler, index_locations
 from skypart.errors import SkyPartError
 from skypart.evaluation.published import short_title
-from skypart.images.level import LEVELLING
+from skypart.images.contrast import CONTRAST_VERSION
 from skypart.images.preprocess import Preprocessing
 from skypart.images.weather import RENDERING
 from skypart.losses.geopart import GeoPartLoss
@@ -207,7 +207,7 @@ def _facts(recipe: Recipe, dataset: Dataset, split: HoldOut, data: TrainingData)
         "recipe": recipe.to_dict(),
         "code": code_version(),
         "weather": RENDERING,
-        "level": LEVELLING,
+        "level": CONTRAST_VERSION,
         "data": {
             "name": dataset.name,
             "kind": dataset.kind,

@@ -19,7 +19,7 @@ from skypart.model.backbone import TRANSFORMERS, UNTRAINED, load_backbone
 from skypart.model.shipped import sha256_of
 from skypart.model.sources import resolve
 from skypart.model.vit import VisionTransformer
-from skypart.progress import track
+from skypart.progress import with_progress
 
 _SHARD = 512
 
@@ -64,7 +64,7 @@ def _compute(
         if isinstance(teacher, VisionTransformer):
             teacher.freeze(0)
         preprocessing = Preprocessing(size=size)
-        with closing(track(missing, "teacher features")) as work:
+        with closing(with_progress(missing, "teacher features")) as work:
             for shard, part in work:
                 blocks = []
                 for first in range(0, len(part), 16):

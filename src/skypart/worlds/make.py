@@ -23,7 +23,7 @@ from skypart.datasets.registry import find_rendering
 from skypart.datasets.rendering import WORLD_FILE, Rendering
 from skypart.errors import SkyPartError
 from skypart.progress import progress_bar
-from skypart.signals import answering
+from skypart.signals import handle_signals
 from skypart.version import __version__
 from skypart.worlds.jobs import POSE_FIELDS, Job, Settings, Site, Source, run_job
 from skypart.worlds.procedural import Region
@@ -55,7 +55,7 @@ def make_world(out: Path, request: Request, workers: int = 1) -> None:
     write_text(out / WORLD_FILE, _world_json(request, rasters, complete=False))
     rows: list[dict[str, str]] = []
     total = sum(len(job.sites) * job.shots_each for job in jobs)
-    with answering(signal.default_int_handler, signal.SIGTERM), progress_bar() as bar:
+    with handle_signals(signal.default_int_handler, signal.SIGTERM), progress_bar() as bar:
         task = bar.add_task("rendering", total=total)
         for finished in _run(jobs, workers, lambda done: bar.update(task, completed=done)):
             rows += finished

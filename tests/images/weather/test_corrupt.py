@@ -1,4 +1,4 @@
-"""corrupt(): pure, deterministic, any size and kind of image, clear refusals."""
+"""corrupt(): pure, deterministic, any size and kind of image, clear error messages."""
 
 import os
 import subprocess
@@ -15,7 +15,7 @@ from skypart.images.weather import CONDITIONS, LABELS, PROFILES, corrupt
 CELLS = [(profile, condition) for profile in PROFILES for condition in CONDITIONS]
 
 
-def picture(height: int = 96, width: int = 128, seed: int = 5) -> NDArray[np.uint8]:
+def sample_image(height: int = 96, width: int = 128, seed: int = 5) -> NDArray[np.uint8]:
     rng = np.random.default_rng(seed)
     coarse = rng.integers(30, 220, (8, 8, 3)).astype(np.float32)
     rows, columns = np.arange(height) * 8 // height, np.arange(width) * 8 // width
@@ -31,7 +31,7 @@ def test_names() -> None:
 
 @pytest.mark.parametrize(("profile", "condition"), CELLS)
 def test_pure_and_repeatable(profile: str, condition: str) -> None:
-    clean = picture()
+    clean = sample_image()
     kept = clean.copy()
     clean.setflags(write=False)
     first = corrupt(clean, condition, profile, 3, "a/b.jpg")
@@ -48,7 +48,7 @@ def test_pure_and_repeatable(profile: str, condition: str) -> None:
 
 
 def test_order_and_threads_do_not_matter() -> None:
-    clean = picture(120, 90)
+    clean = sample_image(120, 90)
     jobs = [(profile, condition, str(key)) for profile, condition in CELLS for key in range(3)]
     alone = {job: corrupt(clean, job[1], job[0], 0, job[2]) for job in jobs}
     with ThreadPoolExecutor(4) as pool:
@@ -83,7 +83,7 @@ def test_same_bytes_in_a_fresh_process_with_other_hash_seed() -> None:
 
 @pytest.mark.parametrize("shape", [(64, 64), (1, 200), (200, 1), (1, 1), (3, 5), (64, 1500), (1001, 67), (333, 257)])
 def test_any_size(shape: tuple[int, int]) -> None:
-    clean = picture(*shape)
+    clean = sample_image(*shape)
     for profile, condition in CELLS:
         result = corrupt(clean, condition, profile, 0, "x")
         assert result.shape == (*shape, 3) and result.dtype == np.uint8
@@ -103,7 +103,7 @@ def test_large_photo(condition: str) -> None:
 
 
 def test_grey_alpha_and_16_bit_are_converted() -> None:
-    grey = picture()[:, :, 0]
+    grey = sample_image()[:, :, 0]
     three = np.repeat(grey[:, :, None], 3, axis=2)
     wanted = corrupt(three, "fog_rain", key="k")
     opaque = np.dstack([three, np.full(grey.shape, 255, np.uint8)])
@@ -111,8 +111,8 @@ def test_grey_alpha_and_16_bit_are_converted() -> None:
         assert np.array_equal(wanted, corrupt(same, "fog_rain", key="k"))
 
 
-def test_views_are_taken_as_they_look() -> None:
-    clean = picture()
+def test_numpy_views_equal_their_copies() -> None:
+    clean = sample_image()
     assert np.array_equal(corrupt(clean[::-1, ::2], "wind"), corrupt(clean[::-1, ::2].copy(), "wind"))
 
 
@@ -126,9 +126,9 @@ def test_views_are_taken_as_they_look() -> None:
         ({"condition": "fog", "severity": float("nan")}, ("severity", "nan")),
     ],
 )
-def test_clear_refusals(arguments: dict[str, object], words: tuple[str, ...]) -> None:
+def test_clear_error_messages(arguments: dict[str, object], words: tuple[str, ...]) -> None:
     with pytest.raises(SkyPartError) as caught:
-        corrupt(picture(), **arguments)  # type: ignore[arg-type]
+        corrupt(sample_image(), **arguments)  # type: ignore[arg-type]
     for word in words:
         assert word in str(caught.value)
 
@@ -136,6 +136,6 @@ def test_clear_refusals(arguments: dict[str, object], words: tuple[str, ...]) ->
 @pytest.mark.parametrize(
     "bad", [np.zeros((4, 4, 3), np.float32), np.zeros((4, 4, 2), np.uint8), np.zeros((0, 4, 3), np.uint8)]
 )
-def test_bad_arrays_are_refused(bad: NDArray[np.generic]) -> None:
+def test_bad_arrays_raise(bad: NDArray[np.generic]) -> None:
     with pytest.raises(SkyPartError, match="an image array must be"):
         corrupt(bad, "fog")

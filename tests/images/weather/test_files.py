@@ -13,7 +13,7 @@ from skypart.errors import SkyPartError
 from skypart.images.decode import read_rgb
 from skypart.images.weather import corrupt
 from skypart.images.weather.folder import RECORD, corrupt_folder
-from tests.images.weather.test_corrupt import picture
+from tests.images.weather.test_corrupt import sample_image
 
 MAKE, ORIENTATION, GPS = 0x010F, 0x0112, 0x8825
 
@@ -27,9 +27,9 @@ def photos(tmp_path: Path) -> Path:
     exif[ORIENTATION] = 6
     exif.get_ifd(GPS)[1] = "N"
     exif.get_ifd(GPS)[2] = (48.0, 8.0, 30.0)
-    Image.fromarray(picture()).save(root / "a" / "one.JPG", exif=exif, quality=95)
-    Image.fromarray(picture(seed=2)).save(root / "two.png")
-    Image.fromarray(picture(seed=3)[:, :, 0]).save(root / "grey.tif")
+    Image.fromarray(sample_image()).save(root / "a" / "one.JPG", exif=exif, quality=95)
+    Image.fromarray(sample_image(seed=2)).save(root / "two.png")
+    Image.fromarray(sample_image(seed=3)[:, :, 0]).save(root / "grey.tif")
     (root / "notes.txt").write_text("no image")
     return root
 
@@ -63,7 +63,7 @@ def test_folder_goes_on_where_it_stopped(photos: Path, tmp_path: Path) -> None:
     assert {p: p.read_bytes() for p in out.rglob("*") if p.is_file()} == before
 
 
-def test_a_damaged_photo_leaves_nothing_half_written(photos: Path, tmp_path: Path) -> None:
+def test_a_damaged_photo_leaves_no_partial_file(photos: Path, tmp_path: Path) -> None:
     whole = (photos / "a" / "one.JPG").read_bytes()
     (photos / "cut.jpg").write_bytes(whole[: len(whole) // 2])
     out = tmp_path / "out"
@@ -72,7 +72,7 @@ def test_a_damaged_photo_leaves_nothing_half_written(photos: Path, tmp_path: Pat
     assert sorted(p.name for p in out.rglob("*") if p.is_file()) == ["one.JPG", RECORD]
 
 
-def test_two_kinds_of_weather_do_not_mix(photos: Path, tmp_path: Path) -> None:
+def test_two_kinds_of_weather_in_one_folder_raise(photos: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     corrupt_folder(photos, out, "rain", "weatherprompt", 1)
     assert json.loads((out / RECORD).read_text())["profile"] == "weatherprompt"
@@ -84,9 +84,9 @@ def test_bad_folders(photos: Path, tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     with pytest.raises(SkyPartError, match="no such folder"):
         corrupt_folder(tmp_path / "missing", tmp_path / "out", "fog")
-    with pytest.raises(SkyPartError, match="holds no images"):
+    with pytest.raises(SkyPartError, match="has no images"):
         corrupt_folder(tmp_path / "empty", tmp_path / "out", "fog")
-    with pytest.raises(SkyPartError, match="lies within"):
+    with pytest.raises(SkyPartError, match="is inside"):
         corrupt_folder(photos, photos / "out", "fog")
     (tmp_path / "x.txt").write_text("")
     with pytest.raises(SkyPartError, match="is a file"):
@@ -103,37 +103,37 @@ def test_contact_sheet(photos: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("extra", "words"), [([], "-o sheet.png"), (["--condition", "fog"], "-o sheet.png")])
-def test_photo_without_a_sheet_is_refused(photos: Path, extra: list[str], words: str) -> None:
+def test_a_photo_without_a_sheet_raises(photos: Path, extra: list[str], words: str) -> None:
     result = CliRunner().invoke(app, ["weather", str(photos / "two.png"), *extra])
     assert isinstance(result.exception, SkyPartError) and words in str(result.exception)
 
 
-def test_folder_without_a_condition_is_refused(photos: Path, tmp_path: Path) -> None:
+def test_a_folder_without_a_condition_raises(photos: Path, tmp_path: Path) -> None:
     result = CliRunner().invoke(app, ["weather", str(photos), str(tmp_path / "out")])
     assert isinstance(result.exception, SkyPartError) and "--condition" in str(result.exception)
 
 
 @pytest.mark.parametrize("kind", ["L", "I;16", "P", "CMYK", "RGB", "RGBA"])
-def test_a_tiff_of_any_kind_is_read_back_as_it_was_made(kind: str, tmp_path: Path) -> None:
+def test_a_tiff_of_any_mode_is_read_back_unchanged(kind: str, tmp_path: Path) -> None:
     root, out = tmp_path / "photos", tmp_path / "out"
     root.mkdir()
     if kind == "I;16":
-        Image.fromarray(picture(seed=4)[:, :, 0].astype(np.uint16) * 250).save(root / "one.tif")
+        Image.fromarray(sample_image(seed=4)[:, :, 0].astype(np.uint16) * 250).save(root / "one.tif")
     else:
-        Image.fromarray(picture(seed=4)).convert(kind).save(root / "one.tif")
+        Image.fromarray(sample_image(seed=4)).convert(kind).save(root / "one.tif")
     corrupt_folder(root, out, "snow", seed=3)
     wanted = corrupt(read_rgb(root / "one.tif"), "snow", "paper", 3, "one.tif")
     assert np.array_equal(read_rgb(out / "one.tif"), wanted)
 
 
-def test_a_severity_that_is_none_leaves_the_folder_free_for_one_that_is(photos: Path, tmp_path: Path) -> None:
+def test_a_bad_severity_leaves_the_folder_unused(photos: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     with pytest.raises(SkyPartError, match="severity"):
         corrupt_folder(photos, out, "fog", severity=2.0)
     assert corrupt_folder(photos, out, "fog", severity=1.0).written == 3
 
 
-def test_a_folder_begun_with_other_drawing_is_not_gone_on_with(photos: Path, tmp_path: Path) -> None:
+def test_a_folder_of_another_rendering_version_is_not_resumed(photos: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     corrupt_folder(photos, out, "rain")
     record = json.loads((out / RECORD).read_text())
@@ -143,35 +143,35 @@ def test_a_folder_begun_with_other_drawing_is_not_gone_on_with(photos: Path, tmp
 
 
 @pytest.mark.parametrize("name", ["sheet", "sheet.xyz"])
-def test_a_sheet_without_a_picture_s_suffix_is_refused_before_any_work(photos: Path, tmp_path: Path, name: str) -> None:
+def test_a_sheet_without_an_image_suffix_raises_before_any_work(photos: Path, tmp_path: Path, name: str) -> None:
     result = CliRunner().invoke(app, ["weather", str(photos / "two.png"), "-o", str(tmp_path / name)])
     assert isinstance(result.exception, SkyPartError) and "end the name in .png or .jpg" in str(result.exception)
     assert not list(tmp_path.glob("sheet*"))
 
 
-def test_pictures_of_unknown_origin_are_not_taken_for_weather(photos: Path, tmp_path: Path) -> None:
+def test_existing_images_of_unknown_origin_raise(photos: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     out.mkdir()
     clean = (photos / "two.png").read_bytes()
     (out / "two.png").write_bytes(clean)
-    with pytest.raises(SkyPartError, match=r"two\.png: is there, and no weather\.json tells how it was made"):
+    with pytest.raises(SkyPartError, match=r"two\.png: exists already, without a weather\.json"):
         corrupt_folder(photos, out, "dark")
     assert (out / "two.png").read_bytes() == clean and not (out / RECORD).exists()
 
 
-def test_a_damaged_exif_is_left_behind(tmp_path: Path) -> None:
+def test_damaged_exif_is_dropped(tmp_path: Path) -> None:
     root = tmp_path / "photos"
     root.mkdir()
-    Image.fromarray(picture()).save(root / "a.png", exif=b"no TIFF at all")
-    (root / "._a.png").write_bytes(b"what a Mac keeps beside it")
+    Image.fromarray(sample_image()).save(root / "a.png", exif=b"not a TIFF")
+    (root / "._a.png").write_bytes(b"macOS resource fork")
     assert corrupt_folder(root, tmp_path / "out", "fog").written == 1
-    assert read_rgb(tmp_path / "out" / "a.png").shape == picture().shape
+    assert read_rgb(tmp_path / "out" / "a.png").shape == sample_image().shape
 
 
 @pytest.mark.parametrize(
     "extra", [["out"], ["--condition", "fog"], ["--severity", "1"], ["--profile", "weatherprompt"]]
 )
-def test_what_is_for_folders_is_refused_for_a_photo(photos: Path, tmp_path: Path, extra: list[str]) -> None:
+def test_folder_options_raise_for_a_photo(photos: Path, tmp_path: Path, extra: list[str]) -> None:
     result = CliRunner().invoke(app, ["weather", str(photos / "two.png"), *extra, "-o", str(tmp_path / "s.png")])
     assert isinstance(result.exception, SkyPartError) and "are for folders of photos" in str(result.exception)
     result = CliRunner().invoke(app, ["weather", str(photos), str(tmp_path / "o"), "--condition", "fog", "-o", "s.png"])

@@ -1,4 +1,4 @@
-"""The severity axis: clean at 0, ever less similar, and past the harder profile at 1."""
+"""The severity axis: clean at 0, less and less similar, and harder than both profiles at 1."""
 
 from pathlib import Path
 
@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from skypart.images.decode import read_rgb
 from skypart.images.weather import CONDITIONS, corrupt
 from skypart.images.weather.statistics import image_statistics
-from tests.images.weather.test_corrupt import picture
+from tests.images.weather.test_corrupt import sample_image
 
 REFERENCE = Path(__file__).resolve().parents[4] / "shared" / "weather_reference"
 SEVERITIES = (0.0, 0.1, 0.25, 0.4, 0.55, 0.7, 0.85, 1.0)
@@ -22,7 +22,7 @@ def mean_ssim(clean: NDArray[np.uint8], condition: str, draws: int, **options: o
 
 @pytest.mark.parametrize("condition", CONDITIONS)
 def test_similarity_falls_with_severity(condition: str) -> None:
-    clean = picture(96, 96)
+    clean = sample_image(96, 96)
     similarity = [mean_ssim(clean, condition, 5, severity=severity) for severity in SEVERITIES]
     assert similarity[0] == pytest.approx(1.0, abs=1e-6)
     if condition == "normal":
@@ -31,8 +31,8 @@ def test_similarity_falls_with_severity(condition: str) -> None:
         assert all(np.diff(similarity) < 0), similarity
 
 
-def test_zero_is_clean_and_the_profile_does_not_matter() -> None:
-    clean = picture()
+def test_zero_is_clean_and_the_profile_is_ignored() -> None:
+    clean = sample_image()
     for condition in CONDITIONS:
         assert np.array_equal(corrupt(clean, condition, severity=0.0), clean)
         paper = corrupt(clean, condition, "paper", severity=0.6)

@@ -1,4 +1,4 @@
-"""The statistics of a corruption against scikit-image."""
+"""The statistics of a corruption, compared with scikit-image."""
 
 import numpy as np
 import pytest
@@ -6,11 +6,11 @@ from skimage.metrics import structural_similarity
 
 from skypart.images.weather import corrupt
 from skypart.images.weather.statistics import STATISTICS, image_statistics
-from tests.images.weather.test_corrupt import picture
+from tests.images.weather.test_corrupt import sample_image
 
 
 def test_ssim_equals_scikit_image() -> None:
-    clean = picture(160, 200)
+    clean = sample_image(160, 200)
     corrupted = corrupt(clean, "fog")
     weights = np.array([0.299, 0.587, 0.114], dtype=np.float32)
     wanted = structural_similarity(
@@ -25,8 +25,8 @@ def test_ssim_equals_scikit_image() -> None:
     assert image_statistics(clean, corrupted)["ssim"] == pytest.approx(wanted, abs=0.01)
 
 
-def test_of_equal_images() -> None:
-    clean = picture()
+def test_statistics_of_equal_images() -> None:
+    clean = sample_image()
     values = image_statistics(clean, clean)
     assert tuple(values) == STATISTICS
     assert values["ssim"] == pytest.approx(1.0, abs=1e-6) and values["change"] == 0.0

@@ -8,7 +8,7 @@ import pytest
 
 from skypart.errors import SkyPartError
 from skypart.images.weather import CONDITIONS, WeatherTransform
-from tests.images.weather.test_corrupt import picture
+from tests.images.weather.test_corrupt import sample_image
 
 
 def test_conditions_are_equally_likely() -> None:
@@ -19,10 +19,10 @@ def test_conditions_are_equally_likely() -> None:
     assert all(abs(count - 400) < 80 for count in counts.values())
 
 
-def test_same_on_every_worker_and_new_at_every_visit() -> None:
+def test_the_result_depends_on_key_and_visit_only() -> None:
     transform = WeatherTransform("paper", seed=1)
     copied = pickle.loads(pickle.dumps(transform))
-    clean = picture()
+    clean = sample_image()
     first = transform(clean, "a.jpg", 3)
     assert first.shape == clean.shape and first.dtype == np.uint8
     assert np.array_equal(first, copied(clean, "a.jpg", 3))
@@ -35,7 +35,7 @@ def test_chosen_conditions_only() -> None:
     assert {transform.condition("x", draw) for draw in range(40)} == {"fog", "rain"}
 
 
-def test_unknown_names_are_refused_at_once() -> None:
+def test_unknown_names_raise() -> None:
     with pytest.raises(SkyPartError, match="weather profile 'snowy'"):
         WeatherTransform("snowy")
     with pytest.raises(SkyPartError, match="weather condition 'hail'"):

@@ -18,7 +18,6 @@ from PIL import Image
 from skypart.atomic import atomic_path, write_text
 from skypart.errors import SkyPartError
 from skypart.images.decode import read_rgb
-from skypart.progress import track
 
 TILE = 256
 """Edge of a web map tile in pixels."""
@@ -29,7 +28,7 @@ PLACE = re.compile(r"(?P<city>.+)_(?P<year>\d{4})_(?P<place>\d+)")
 def make_places(files: Mapping[str, Path], out: Path, quality: int = 95) -> None:
     """Convert GeoTIFFs CITY_YEAR_PLACE.tif to images/*.jpg (first three bands) and index.csv (their corners)."""
     rows = []
-    for name in track(sorted(files), "images"):
+    for name in with_progress(sorted(files), "images"):
         matched = PLACE.fullmatch(Path(name).stem)
         if matched is None:
             raise SkyPartError(f"{name}: not named CITY_YEAR_PLACE.tif; the source has changed")
@@ -107,7 +106,7 @@ def make_mosaics(
     mosaics: Sequence[Mosaic], tiles: Mapping[tuple[int, int], Path], out: Path, quality: int = 93
 ) -> None:
     """Join the tiles of each mosaic, downsample it by 2, and write it and index.csv."""
-    for mosaic in track(mosaics, "mosaics"):
+    for mosaic in with_progress(mosaics, "mosaics"):
         joined = np.zeros((mosaic.rows * TILE, mosaic.columns * TILE, 3), dtype=np.uint8)
         for x, y in mosaic.tiles:
             pixels = read_rgb(tiles[x, y])

@@ -12,7 +12,7 @@ from skypart.datasets.fetch.github import Snapshot
 from skypart.datasets.fetch.gridding import Grid, rasterise, write_surface
 from skypart.datasets.fetch.indexed_images import Mosaic, make_mosaics, make_places
 from skypart.errors import SkyPartError
-from skypart.progress import track
+from skypart.progress import with_progress
 
 Listing = Mapping[str, RemoteFile]
 Get = Callable[[str], Path]
@@ -111,7 +111,7 @@ def _make_map(
     passes = iter((f"{stem}: heights", f"{stem}: colours"))
 
     def points() -> Iterator[Points]:
-        return (read(node) for node in track(nodes, next(passes)))
+        return (read(node) for node in with_progress(nodes, next(passes)))
 
     write_surface(rasterise(points, grid), grid, out, stem, meta_name, facts)
 

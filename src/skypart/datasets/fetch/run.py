@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from skypart.atomic import clear_leftovers, write_text
+from skypart.atomic import remove_stale_temporaries, write_text
 from skypart.datasets.fetch.download import download, download_all
 from skypart.datasets.fetch.github import Hosts, list_files
 from skypart.datasets.fetch.parts import DownloadPart
@@ -65,7 +65,7 @@ def _make_folder(folder: Path) -> None:
     """Create the folder, or remove temporary files that a killed call left in it."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        clear_leftovers(folder)
+        remove_stale_temporaries(folder)
     except OSError as error:
         raise SkyPartError(f"cannot write {folder}: {error.strerror or error}; choose another folder") from error
 

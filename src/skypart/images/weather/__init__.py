@@ -1,8 +1,7 @@
-"""Weather: ten conditions in two published profiles and on a severity axis, the same bytes on any worker."""
+"""Weather corruptions: ten conditions in two published profiles and on a severity axis. Deterministic on any worker."""
 
-from skypart.images.weather.apply import corrupt
-from skypart.images.weather.names import CONDITIONS, LABELS, PROFILES, RENDERING, check_condition, check_profile
-from skypart.images.weather.transform import WeatherTransform
+from skypart.images.weather.apply import WeatherTransform, corrupt
+from skypart.images.weather.conditions import CONDITIONS, LABELS, PROFILES, RENDERING, check_condition, check_profile
 
 __all__ = [
     "CONDITIONS",

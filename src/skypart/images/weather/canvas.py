@@ -1,4 +1,4 @@
-"""The picture under weather, and the three ways in which a layer changes it."""
+"""The image that weather is applied to, and the three kinds of layers that change it."""
 
 from typing import TypeAlias
 
@@ -7,63 +7,63 @@ import numpy as np
 from numpy.typing import NDArray
 
 from skypart.images.decode import RgbImage
-from skypart.images.weather.fall import BytePlane, Pitch, coarse_size, refine, smooth
-from skypart.images.weather.noise import Plane
+from skypart.images.weather.random_fields import Plane
+from skypart.images.weather.streaks import BytePlane, Pitch, enlarge_plane, plane_size, smooth
 
 ROUND_TO_FLOOR = -0.4998
-"""Added to a value that is then rounded, it truncates, but leaves whole numbers alone."""
+"""Added before rounding, it turns rounding into truncation, but leaves whole numbers alone."""
 
-_BAND = 64
-_SHARPEN = 0.16
-_Cover: TypeAlias = tuple[BytePlane, BytePlane]
+_BAND_ROWS = 64
+_SHARPENING = 0.16
+_SnowPlanes: TypeAlias = tuple[BytePlane, BytePlane]
 
-# The C library of Linux returns freed memory to the system at once until a large block has been freed; planes of a
-# few megabytes then cost more in page faults than in arithmetic. One free of an untouched block raises its limit.
+# glibc returns freed memory to the system at once until a large block has been freed. Planes of a few megabytes then
+# cost more in page faults than in arithmetic. Freeing one untouched block raises the threshold.
 np.empty(24 << 20, dtype=np.uint8)
 
 
 class Canvas:
-    """A picture that takes layers one after the other; pixels are truncated after each, as imgaug does.
+    """An image that takes one layer after the other. Pixels are truncated after each, as in imgaug.
 
-    Layers of one kind compose to one: they are gathered on grey planes, coarser than the picture and each pitch by
-    itself, until layers of another kind, or the reader of `image()`, need the colours.
+    Layers of one kind compose into one. They are collected on grey planes, coarser than the image, one per pitch, until
+    a layer of another kind or a call of `image()` needs the colours.
     """
 
     def __init__(self, image: RgbImage) -> None:
         self._image = image
         self.height, self.width = image.shape[:2]
-        self._snow: dict[Pitch, _Cover] = {}
+        self._snow: dict[Pitch, _SnowPlanes] = {}
         self._rain: dict[Pitch, BytePlane | Plane] = {}
         self._rain_layers, self._rain_colour, self._rain_sideways = 0, 0, 0.0
 
     def image(self) -> RgbImage:
-        """The picture with all layers on it, (h, w, 3) uint8."""
+        """The image with all layers applied, (h, w, 3) uint8."""
         if self._snow:
-            self._lay_snow()
+            self._flush_snow()
         if self._rain:
-            self._lay_rain()
+            self._flush_rain()
         return self._image
 
-    def paint(self, image: RgbImage) -> None:
-        """Replace the picture; what was on it must have been read by `image()` before."""
+    def replace(self, image: RgbImage) -> None:
+        """Replace the image. Call `image()` before, or collected layers are applied to the new one."""
         self._image = image
 
-    def cover(self, added: BytePlane, floor: BytePlane, pitch: Pitch = (1, 1)) -> None:
-        """Lay x -> max(min(x + added, 255), floor) over the picture, (rows, columns) each, at a pitch.
+    def add_snow(self, added: BytePlane, floor: BytePlane, pitch: Pitch = (1, 1)) -> None:
+        """Apply x -> max(min(x + added, 255), floor), with planes (rows, columns) at a pitch.
 
-        Such layers compose to one of their kind, exactly.
+        Such layers compose exactly into one of their kind.
         """
         if self._rain:
-            self._lay_rain()
+            self._flush_rain()
         below = self._snow.get(pitch)
-        self._snow[pitch] = (added, floor) if below is None else _composed(below, (added, floor))
+        self._snow[pitch] = (added, floor) if below is None else _compose(below, (added, floor))
 
-    def veil(self, opacity: BytePlane, colour: int, pitch: Pitch = (1, 1), sideways: float = 0.0) -> None:
-        """Lay a grey `colour` over the picture, as opaque as `opacity` / 255, truncated.
+    def add_rain(self, opacity: BytePlane, colour: int, pitch: Pitch = (1, 1), sideways: float = 0.0) -> None:
+        """Blend in a grey `colour` with opacity `opacity` / 255, truncated.
 
         opacity: (rows, columns), at a pitch.
-        sideways: variance, in square pixels, by which it has still to be smoothed along its rows. Layers are faint, so
-            all are smoothed together, by the mean of their variances.
+        sideways: variance, in pixels squared, of the blur along rows that is still due. Layers are faint, so all are
+            blurred together, with the mean of their variances.
         """
         if self._snow or (self._rain and colour != self._rain_colour):
             self.image()
@@ -75,57 +75,57 @@ class Canvas:
         self._rain_layers += 1
         self._rain_sideways += sideways
 
-    def mix(self, kept: BytePlane, light: NDArray[np.uint16]) -> None:
-        """Lay x -> (kept * x + light) / 255 over the picture, truncated; (h, w), light at most 255 * (255 - kept)."""
+    def blend(self, kept: BytePlane, light: NDArray[np.uint16]) -> None:
+        """Apply x -> (kept * x + light) / 255, truncated. kept, light: (h, w); light is at most 255 * (255 - kept)."""
         image = self.image()
-        mixed = np.empty_like(image)
-        for top in range(0, self.height, _BAND):  # in bands that stay in the processor's cache
-            rows = slice(top, top + _BAND)
+        blended = np.empty_like(image)
+        for top in range(0, self.height, _BAND_ROWS):  # in bands that fit in the processor's cache
+            rows = slice(top, top + _BAND_ROWS)
             total = np.multiply(image[rows], cv2.cvtColor(kept[rows], cv2.COLOR_GRAY2RGB), dtype=np.uint16)
             total += cv2.cvtColor(light[rows], cv2.COLOR_GRAY2RGB)
-            cv2.convertScaleAbs(total, dst=mixed[rows], alpha=1.0 / 255.0, beta=ROUND_TO_FLOOR)
-        self._image = mixed
+            cv2.convertScaleAbs(total, dst=blended[rows], alpha=1.0 / 255.0, beta=ROUND_TO_FLOOR)
+        self._image = blended
 
-    def _lay_snow(self) -> None:
-        """Bring the gathered snow to the picture, from the coarsest planes to the finest."""
-        gathered = sorted(self._snow.items(), reverse=True)
+    def _flush_snow(self) -> None:
+        """Apply the collected snow to the image, from the coarsest planes to the finest."""
+        collected = sorted(self._snow.items(), reverse=True)
         self._snow = {}
-        pitch, (added, floor) = gathered[0]
-        for finer, above in [*gathered[1:], ((1, 1), None)]:
+        pitch, (added, floor) = collected[0]
+        for finer, above in [*collected[1:], ((1, 1), None)]:
             if finer != pitch:
-                added, floor = (self._sharpened(plane, pitch, finer) for plane in (added, floor))
+                added, floor = (self._refine_snow(plane, pitch, finer) for plane in (added, floor))
             if above is not None:
-                added, floor = _composed((added, floor), above)
+                added, floor = _compose((added, floor), above)
             pitch = finer
         added, floor = (np.asarray(cv2.cvtColor(plane, cv2.COLOR_GRAY2RGB), dtype=np.uint8) for plane in (added, floor))
         self._image = np.asarray(cv2.max(cv2.add(self._image, added), floor), dtype=np.uint8)
 
-    def _sharpened(self, plane: BytePlane, pitch: Pitch, finer: Pitch) -> BytePlane:
-        """A plane of snow at a finer pitch; the edges of flakes, which interpolation wears off, are raised before."""
+    def _refine_snow(self, plane: BytePlane, pitch: Pitch, finer: Pitch) -> BytePlane:
+        """A plane of snow at a finer pitch; sharpened first, because interpolation softens the edges of flakes."""
         ratio = pitch[0] // finer[0], pitch[1] // finer[1]
-        raised = smooth(plane, -_SHARPEN if ratio[1] > 1 else 0.0, -_SHARPEN if ratio[0] > 1 else 0.0)
-        return refine(np.asarray(raised, dtype=np.uint8), *coarse_size(self.height, self.width, finer), ratio)
+        sharpened = smooth(plane, -_SHARPENING if ratio[1] > 1 else 0.0, -_SHARPENING if ratio[0] > 1 else 0.0)
+        return enlarge_plane(np.asarray(sharpened, dtype=np.uint8), *plane_size(self.height, self.width, finer), ratio)
 
-    def _lay_rain(self) -> None:
-        """Bring the gathered rain to the picture."""
+    def _flush_rain(self) -> None:
+        """Apply the collected rain to the image."""
         layers, colour, sideways = self._rain_layers, self._rain_colour, self._rain_sideways / self._rain_layers
         planes = []
         for pitch, plane in self._rain.items():
             smoothed = smooth(np.asarray(cv2.convertScaleAbs(plane), dtype=np.uint8), sideways, 0.0)
-            planes.append(refine(np.asarray(smoothed, dtype=np.uint8), self.height, self.width, pitch))
+            planes.append(enlarge_plane(np.asarray(smoothed, dtype=np.uint8), self.height, self.width, pitch))
         self._rain, self._rain_layers, self._rain_sideways = {}, 0, 0.0
         kept = planes[0]
         for other in planes[1:]:
             kept = np.asarray(cv2.multiply(kept, other, scale=1.0 / 255.0), dtype=np.uint8)
         levels = np.arange(256) / 255.0
-        # Truncation takes half a grey level a layer, dimmed by the layers above; all are taken for equally strong.
+        # Truncation takes half a grey level per layer, dimmed by the layers above; all are assumed equally strong.
         lost = sum((0.5 * levels ** (above / layers) for above in range(1, layers)), np.zeros(256))
         light = np.round(np.maximum(255.0 * (colour * (1.0 - levels) - lost), 0.0)).astype(np.uint16)
-        self.mix(kept, np.asarray(cv2.LUT(kept, light), dtype=np.uint16))
+        self.blend(kept, np.asarray(cv2.LUT(kept, light), dtype=np.uint16))
 
 
-def _composed(below: _Cover, above: _Cover) -> _Cover:
-    """Two layers of `Canvas.cover` as one."""
+def _compose(below: _SnowPlanes, above: _SnowPlanes) -> _SnowPlanes:
+    """Two layers of `Canvas.add_snow` as one."""
     (added, floor), (more, upper) = below, above
     return (
         np.asarray(cv2.add(added, more), dtype=np.uint8),

@@ -1,69 +1,142 @@
-"""Motion blur along a line whose weights fall or rise linearly, as imgaug draws it."""
+"""Streaks of doubled drops and flakes: a plane blurred along a line, by recursively doubling sums of shifted copies.
+
+A streak changes little from row to row, and a large flake little from pixel to pixel. Planes of long streaks or large
+flakes are therefore coarser than the image; `enlarge_plane` brings them to full size.
+"""
+
+import math
+from typing import TypeAlias
 
 import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-from skypart.images.weather.noise import Plane
+BytePlane: TypeAlias = NDArray[np.uint8]
+"""(height, width) uint8."""
 
-# From this kernel area on OpenCV's filter2D goes through Fourier transforms, which pays only with many non-zeros.
-_DIRECT_AREA = 130
-_FOURIER_TAPS = 80
-_STEPS = 64.0
+Pitch: TypeAlias = tuple[int, int]
+"""Image rows and columns per row and column of a plane."""
+
+Sums: TypeAlias = NDArray[np.unsignedinteger]
+"""Integers of a padded plane, flattened: a shift by rows and columns is then one offset."""
+
+_MAX_ROWS = 6
+_MAX_DRIFT = 0.8
 
 
-def line_kernel(length: int, angle: float, start: float = 1.0) -> Plane:
-    """(length, length) weights, sum 1, on a line through the centre, `angle` degrees clockwise from the vertical.
+def rows_per_plane_row(length: int, angle: float) -> int:
+    """How many image rows, 1 to 6, one row of a plane of small grains may represent.
 
-    The weight runs linearly from `start` at the upper end to 1 - `start` at the lower one; `length` is odd.
-    Pixels beside the line get bilinear shares. All is stepped in 1/255, as imgaug turns an 8-bit picture of the line.
+    length, angle: of the streak, as in `draw_streaks`. Over these rows it must move sideways by less than a pixel.
+    Measured: image statistics stay those of single rows.
     """
-    reach = length // 2
-    cosine, sine = np.cos(np.deg2rad(angle)), np.sin(np.deg2rad(angle))
-    offsets = np.arange(-reach, reach + 1)
-    across = cosine * offsets + sine * offsets[:, None]
-    along = cosine * offsets[:, None] - sine * offsets
-    ramp = np.floor(255.0 * np.linspace(start, 1.0 - start, length))
-    profile = np.interp(along, np.arange(-reach - 1, reach + 2), np.concatenate([[0.0], ramp, [0.0]]), 0.0, 0.0)
-    weights = np.round(np.maximum(1.0 - np.abs(across), 0.0) * profile)
-    return np.asarray(weights / max(weights.sum(), 1.0), dtype=np.float32)
+    drift = _MAX_DRIFT / max(abs(math.tan(math.radians(angle))), 1e-6)
+    return max(1, int(min(_MAX_ROWS, 2.6 + length / 49.0, length / 6.5, drift)))
 
 
-def motion_blur(image: NDArray[np.uint8], kernel: Plane) -> NDArray[np.uint8]:
-    """Correlate a uint8 image (grey or colour) with a line kernel, borders mirrored.
+def plane_size(height: int, width: int, pitch: Pitch) -> tuple[int, int]:
+    """Height and width of a plane for an image of (height, width)."""
+    return -(-height // pitch[0]), -(-width // pitch[1])
 
-    kernel: odd height and width. Unless it has very many non-zeros, it is cut into boxes around them that stay below
-    the size from which OpenCV's filter goes through Fourier transforms.
+
+def enlarge_plane(plane: BytePlane, height: int, width: int, pitch: Pitch) -> BytePlane:
+    """The plane at the size of the image, (height, width)."""
+    if pitch == (1, 1):
+        return plane
+    size = (plane.shape[1] * pitch[1], plane.shape[0] * pitch[0])
+    return np.asarray(cv2.resize(plane, size, interpolation=cv2.INTER_CUBIC)[:height, :width], dtype=np.uint8)
+
+
+def sideways_variance(length: int, angle: float, pitch: Pitch) -> float:
+    """Variance, in columns squared, of the blur that equals a streak's bilinear weights on its two nearest columns.
+
+    Second differences of weights s and 1 - s have the energy 6 - 20 s (1 - s), those of `smooth` 6 - 20 v + 17.5 v^2.
     """
-    if np.count_nonzero(kernel) > _FOURIER_TAPS:
-        return np.asarray(cv2.filter2D(image, -1, kernel), dtype=np.uint8)
-    boxes = _boxes(kernel, 0, 0)
-    reach_y, reach_x = kernel.shape[0] // 2, kernel.shape[1] // 2
-    height, width = image.shape[:2]
-    padded = cv2.copyMakeBorder(image, reach_y, reach_y, reach_x, reach_x, cv2.BORDER_REFLECT_101)
-    total: NDArray[np.int16] | None = None
-    for top, left, box in boxes:
-        window = padded[top : top + height + box.shape[0] - 1, left : left + width + box.shape[1] - 1]
-        if len(boxes) == 1:
-            return np.asarray(cv2.filter2D(window, -1, box, anchor=(0, 0))[:height, :width], dtype=np.uint8)
-        part = cv2.filter2D(window, cv2.CV_16S, box * np.float32(_STEPS), anchor=(0, 0))[:height, :width]
-        total = part if total is None else np.add(total, part, out=total)
-    if total is None:
-        return image
-    return np.asarray(cv2.convertScaleAbs(total, alpha=1.0 / _STEPS), dtype=np.uint8)
+    count, slope = _line_steps(length, angle, pitch)
+    total = 0.0
+    for row in range(1, count):
+        share = row * slope % 1.0
+        total += (count - row) * share * (1.0 - share)
+    mean = 2.0 * total / (count * (count + 1))
+    return (20.0 - math.sqrt(400.0 - 1400.0 * mean)) / 35.0
 
 
-def _boxes(kernel: Plane, top: int, left: int) -> list[tuple[int, int, Plane]]:
-    """(top, left, weights) of boxes that together hold all non-zeros of a kernel whose corner is at (top, left)."""
-    rows, columns = np.nonzero(kernel.any(axis=1))[0], np.nonzero(kernel.any(axis=0))[0]
-    if rows.size == 0:
-        return []
-    box = kernel[rows[0] : rows[-1] + 1, columns[0] : columns[-1] + 1]
-    top, left = top + int(rows[0]), left + int(columns[0])
-    if box.size < _DIRECT_AREA:
-        return [(top, left, np.ascontiguousarray(box))]
-    if box.shape[0] >= box.shape[1]:
-        middle = box.shape[0] // 2
-        return _boxes(box[:middle], top, left) + _boxes(box[middle:], top + middle, left)
-    middle = box.shape[1] // 2
-    return _boxes(box[:, :middle], top, left) + _boxes(box[:, middle:], top, left + middle)
+def max_length(rows: int, columns: int, pitch: Pitch) -> int:
+    """Longest streak, in pixels, that is drawn on a plane: four times the shorter side of the image, odd.
+
+    `draw_streaks` needs a border as wide as the streak is long: for an image of 8 x 200,000 pixels that would take
+    gigabytes. The limit never applies to images at most four times as long as wide.
+    """
+    return 4 * min(rows * pitch[0], columns * pitch[1]) + 1
+
+
+def draw_streaks(
+    plane: BytePlane | NDArray[np.int16], length: int, angle: float, pitch: Pitch = (1, 1), gain: float = 1.0
+) -> BytePlane:
+    """Blur a plane along a line that is brightest at its upper end, with mirrored borders, and multiply by `gain`.
+
+    plane: (rows, columns) of 0..255. length: of the line in image pixels, odd; at most `max_length`.
+    angle: degrees clockwise from the vertical, between -60 and 60.
+    The line is one pixel wide in every row; `smooth` with `sideways_variance`, before or after, antialiases it.
+    Returns (rows, columns) uint8.
+    """
+    rows, columns = plane.shape
+    count, slope = _line_steps(min(length, max_length(rows, columns, pitch)), angle, pitch)
+    weight = count * (count + 1) // 2
+    dtype = np.uint16 if 255 * weight < 1 << 16 else np.uint32
+    above, beside = count // 2, int(abs(slope) * count) + 2
+    padded = cv2.copyMakeBorder(plane, above, count - above + 1, beside, beside, cv2.BORDER_REFLECT_101)
+    start, stride = beside - round(above * slope), columns + 2 * beside
+    sums = _ramp_sum(padded.astype(dtype).reshape(-1), count, stride, slope)[start : start + rows * stride]
+    streaks = sums.reshape(rows, stride)[:, :columns]
+    if dtype is np.uint32:
+        streaks = streaks.view(np.int32)
+    return np.asarray(cv2.convertScaleAbs(streaks, alpha=gain / weight), dtype=np.uint8)
+
+
+def smooth(plane: BytePlane, across: float, down: float, depth: int = cv2.CV_8U) -> NDArray[np.generic]:
+    """Blur with a 3 x 3 kernel of these variances along rows and columns, at most 0.5; negative ones sharpen.
+
+    depth: OpenCV type of the result.
+    """
+    row, column = (np.array([v / 2.0, 1.0 - v, v / 2.0], dtype=np.float32) for v in (across, down))
+    return np.asarray(cv2.sepFilter2D(plane, depth, row, column, borderType=cv2.BORDER_REFLECT_101))
+
+
+def _line_steps(length: int, angle: float, pitch: Pitch) -> tuple[int, float]:
+    """Number of plane rows that a line covers, and columns that it shifts per row."""
+    radians = math.radians(angle)
+    return max(round((length - 1) * math.cos(radians) / pitch[0]), 1), -math.tan(radians) * pitch[0] / pitch[1]
+
+
+def _ramp_sum(plane: Sums, count: int, stride: int, slope: float) -> Sums:
+    """Sum `count` copies of a flat plane, each one row down and `slope` columns aside, with weights from `count` to 1.
+
+    The uniform and the ramp sum of n copies give those of 2 n and n + 1. Shifts are rounded to whole pixels.
+    """
+    uniform = ramp = plane
+    rows = 1
+    for digit in bin(count)[3:]:
+        shift = rows * stride + round(rows * slope)
+        size = len(ramp) - shift
+        lower = ramp[shift:]
+        if rows == 1:
+            uniform = plane[:size] + lower
+            ramp = uniform + plane[:size]
+        else:
+            doubled = uniform[:size] * plane.dtype.type(rows)
+            doubled += ramp[:size]
+            doubled += lower
+            ramp = doubled
+            if 2 * rows < count:
+                uniform = uniform[:size] + uniform[shift:]
+        rows *= 2
+        if digit == "1":
+            shift = rows * stride + round(rows * slope)
+            size = min(size, len(plane) - shift)
+            ramp = ramp[:size] + uniform[:size]
+            ramp += plane[shift : shift + size]
+            rows += 1
+            if rows < count:
+                uniform = uniform[:size] + plane[shift : shift + size]
+    return ramp

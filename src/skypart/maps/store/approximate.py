@@ -20,7 +20,7 @@ from skypart.atomic import atomic_path, write_text
 from skypart.errors import SkyPartError
 from skypart.maps.store.exact import Ranking, search_exact
 from skypart.maps.store.snapshot import StoreSnapshot
-from skypart.progress import track
+from skypart.progress import with_progress
 
 MIN_VIEWS = 200_000
 """Number of views from which a cache is built."""
@@ -128,7 +128,7 @@ def _encode_views(snapshot: StoreSnapshot, rng: np.random.Generator) -> Any:
     codes: Any = faiss.index_factory(dimension, f"IVF{count},PQ{pieces}x4fs", faiss.METRIC_INNER_PRODUCT)
     some = np.sort(rng.choice(len(snapshot), min(len(snapshot), 64 * count), replace=False))
     codes.train(snapshot.vectors(some).astype(np.float32))
-    for first in track(range(0, len(snapshot), _BLOCK), "encoding views"):
+    for first in with_progress(range(0, len(snapshot), _BLOCK), "encoding views"):
         places = np.arange(first, min(first + _BLOCK, len(snapshot)))
         codes.add(snapshot.vectors(places).astype(np.float32))
     return codes

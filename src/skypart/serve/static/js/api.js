@@ -1,10 +1,10 @@
-// Talking to the server: the key, patience with a busy one, and one sentence where something is wrong.
+// Requests to the server: the API key, retries while it is busy, and error messages.
 
-const PATIENCE = 20;
+const MAX_RETRIES = 20;
 let key = null;
 try { key = sessionStorage.getItem("skypart-key"); } catch { /* storage may be off */ }
 
-/** What went wrong, in one sentence; `status` is HTTP's, 0 where the server was not reached. */
+/** An error message for the user; `status` is the HTTP status, 0 if the server was not reached. */
 export class Problem extends Error {
   constructor(status, message) {
     super(message);
@@ -14,7 +14,7 @@ export class Problem extends Error {
 
 export function setKey(value) {
   key = value;
-  try { sessionStorage.setItem("skypart-key", value); } catch { /* kept while the page is open */ }
+  try { sessionStorage.setItem("skypart-key", value); } catch { /* then it lasts while the page is open */ }
 }
 
 function pause(seconds, signal) {
@@ -24,17 +24,17 @@ function pause(seconds, signal) {
   });
 }
 
-async function sentence(response) {
+async function errorMessage(response) {
   try {
     return (await response.json()).detail ?? response.statusText;
   } catch {
-    return `the server answered ${response.status}`;
+    return `the server responded with status ${response.status}`;
   }
 }
 
-/** fetch() that sends the key, waits where the server is busy, and throws a Problem for any other refusal. */
-async function ask(path, { signal, onBusy, ...options } = {}) {
-  for (let turn = 0; ; turn += 1) {
+/** fetch() that sends the key, retries while the server is busy, and throws a Problem for any other error. */
+async function request(path, { signal, onBusy, ...options } = {}) {
+  for (let attempt = 0; ; attempt += 1) {
     const headers = key ? { "X-API-Key": key } : {};
     let response;
     try {
@@ -45,7 +45,7 @@ async function ask(path, { signal, onBusy, ...options } = {}) {
     }
     if (response.ok) return response;
     const busy = response.status === 503 && response.headers.has("Retry-After");
-    if (!busy || turn >= PATIENCE) throw new Problem(response.status, await sentence(response));
+    if (!busy || attempt >= MAX_RETRIES) throw new Problem(response.status, await errorMessage(response));
     const seconds = Math.max(1, Number(response.headers.get("Retry-After")) || 1);
     onBusy?.(seconds);
     await pause(seconds, signal);
@@ -53,21 +53,21 @@ async function ask(path, { signal, onBusy, ...options } = {}) {
 }
 
 export async function getJson(path) {
-  return (await ask(path)).json();
+  return (await request(path)).json();
 }
 
-/** The picture at `path` as a Blob; null where there is none. */
-export async function getPicture(path, signal) {
-  const response = await ask(path, { signal });
+/** The image at `path` as a Blob; null if there is none. */
+export async function getImage(path, signal) {
+  const response = await request(path, { signal });
   return response.status === 204 ? null : response.blob();
 }
 
-/** Send a photo with fields; empty ones are left out. */
+/** Send a photo with form fields; empty ones are left out. */
 export async function sendPhoto(path, photo, fields, { signal, onBusy } = {}) {
   const body = new FormData();
   for (const [name, value] of Object.entries(fields)) {
     if (value !== "" && value !== null && value !== undefined) body.append(name, value);
   }
   body.append("photo", photo.blob, photo.name);
-  return ask(path, { method: "POST", body, signal, onBusy });
+  return request(path, { method: "POST", body, signal, onBusy });
 }

@@ -1,8 +1,8 @@
-// Small distances on the Earth, and how positions are written.
+// Short distances on the Earth, and formatting of positions.
 
-const METRES_A_DEGREE = 111_320;
+const METRES_PER_DEGREE = 111_320;
 
-/** Metres between two positions that are near each other. */
+/** Distance of two positions in metres (haversine). */
 export function distance(a, b) {
   const radians = Math.PI / 180;
   const half = Math.sin(((b.latitude - a.latitude) * radians) / 2) ** 2
@@ -11,7 +11,7 @@ export function distance(a, b) {
   return 2 * 6_371_008.8 * Math.asin(Math.min(1, Math.sqrt(half)));
 }
 
-/** `longitude`, shifted by whole turns to lie nearest to `centre`: maps may cross the antimeridian. */
+/** `longitude`, shifted by multiples of 360° to be nearest to `centre`: maps may cross the antimeridian. */
 export function nearLongitude(longitude, centre) {
   return longitude + 360 * Math.round((centre - longitude) / 360);
 }
@@ -23,7 +23,7 @@ export function corners({ latitude, longitude, metres, rotation }) {
   return [[-1, 1], [1, 1], [1, -1], [-1, -1]].map(([right, up]) => {
     const east = (right * Math.cos(turn) + up * Math.sin(turn)) * (metres / 2);
     const north = (up * Math.cos(turn) - right * Math.sin(turn)) * (metres / 2);
-    return [latitude + north / METRES_A_DEGREE, longitude + east / METRES_A_DEGREE / scale];
+    return [latitude + north / METRES_PER_DEGREE, longitude + east / METRES_PER_DEGREE / scale];
   });
 }
 

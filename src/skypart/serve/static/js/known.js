@@ -1,4 +1,4 @@
-// What is known beforehand: near a place, and of the camera.
+// What the user knows beforehand: an approximate position, and facts about the camera.
 import { metres } from "./geo.js";
 
 const $ = (id) => document.getElementById(id);
@@ -9,7 +9,7 @@ const LIMITS = {
 const DEFAULT_RADIUS_M = 300;
 
 export class KnownPanel {
-  /** `changed()` is called when something else is known, `searched()` when the form is sent. */
+  /** `changed()` is called when a field changes, `searched()` when the form is submitted. */
   constructor(map, changed, searched) {
     this.form = $("known-form");
     this.map = map;
@@ -24,7 +24,7 @@ export class KnownPanel {
     $("pick").disabled = $("use-centre").disabled = !map;
     $("pick").addEventListener("click", () => (this.stopPicking ? this.endPicking() : this.beginPicking()));
     $("use-centre").addEventListener("click", () => {
-      const { latitude, longitude } = map.middle();
+      const { latitude, longitude } = map.center();
       this.setPlace(latitude, longitude);
     });
     document.addEventListener("keydown", (event) => { if (event.key === "Escape") this.endPicking(); });
@@ -57,23 +57,23 @@ export class KnownPanel {
     return text === "" ? null : Number(text);
   }
 
-  /** Marks what is no number or out of range, draws the prior; whether all can be sent. */
+  /** Mark invalid fields and draw the prior; returns whether all fields are valid. */
   check() {
-    let good = true;
+    let valid = true;
     for (const [name, [low, high]] of Object.entries(LIMITS)) {
       const value = this.number(name);
-      let fault = value === null || (value >= low && value <= high) ? "" : `between ${low} and ${high}`;
+      let error = value === null || (value >= low && value <= high) ? "" : `between ${low} and ${high}`;
       const partner = { latitude: "longitude", longitude: "latitude" }[name];
-      if (!fault && partner && value === null && this.number(partner) !== null) fault = `${name} is missing`;
-      this.form[name].setCustomValidity(fault);
-      this.form[name].toggleAttribute("aria-invalid", Boolean(fault));
-      if (fault && good) this.form[name].reportValidity();
-      good &&= !fault;
+      if (!error && partner && value === null && this.number(partner) !== null) error = `${name} is missing`;
+      this.form[name].setCustomValidity(error);
+      this.form[name].toggleAttribute("aria-invalid", Boolean(error));
+      if (error && valid) this.form[name].reportValidity();
+      valid &&= !error;
     }
-    const prior = good ? this.prior() : null;
+    const prior = valid ? this.prior() : null;
     this.map?.showPrior(prior);
     this.summarise(prior);
-    return good;
+    return valid;
   }
 
   prior() {
@@ -85,10 +85,10 @@ export class KnownPanel {
 
   summarise(prior) {
     const camera = ["heading_deg", "altitude_m", "tilt_deg", "fov_deg"].filter((name) => this.number(name) !== null);
-    const said = [];
-    if (prior) said.push(`within ${metres(prior.radius_m)}`);
-    if (camera.length) said.push(`${camera.length} camera ${camera.length === 1 ? "fact" : "facts"}`);
-    $("known-summary").textContent = said.join(", ") || "nothing needed";
+    const parts = [];
+    if (prior) parts.push(`within ${metres(prior.radius_m)}`);
+    if (camera.length) parts.push(`${camera.length} camera ${camera.length === 1 ? "fact" : "facts"}`);
+    $("known-summary").textContent = parts.join(", ") || "optional";
   }
 
   fields() {

@@ -1,4 +1,4 @@
-// Puts the page together: a photo, weather and what is known go in, an answer comes out.
+// The page: sends the photo, weather and known facts to the server and shows the response.
 import { Problem, getJson, sendPhoto, setKey } from "./api.js";
 import { KnownPanel } from "./known.js";
 import { openMap } from "./map.js";
@@ -8,20 +8,20 @@ import { WeatherPanel, judge } from "./weather.js";
 
 const $ = (id) => document.getElementById(id);
 
-/** /v1/index, after asking for the key as often as it takes. */
+/** Load /v1/index, asking for the key until it is right. */
 async function openIndex() {
   for (let first = true; ; first = false) {
     try {
       return await getJson("/v1/index");
     } catch (problem) {
       if (!(problem instanceof Problem) || problem.status !== 401) throw problem;
-      setKey(await askForKey(first ? "" : "That key is not the right one."));
+      setKey(await askForKey(first ? "" : "That key is not correct."));
     }
   }
 }
 
-function askForKey(complaint) {
-  $("key-problem").textContent = complaint;
+function askForKey(message) {
+  $("key-problem").textContent = message;
   $("key").value = "";
   const dialog = $("key-dialog");
   dialog.addEventListener("cancel", (event) => event.preventDefault());
@@ -42,15 +42,15 @@ class Page {
       index.limits,
       (title) => { this.result.busy(`Opening ${title}.`); return this.restart(); },
       (photo) => this.begin(photo),
-      (sentence) => this.result.problem(sentence),
+      (message) => this.result.problem(message),
     );
     this.weather = new WeatherPanel(index.weathers, index.profiles, () => this.run(), () => this.tryAll());
-    this.known = new KnownPanel(map, () => this.forget(), () => this.forget());
+    this.known = new KnownPanel(map, () => this.rerun(), () => this.rerun());
   }
 
-  /** Ends what is under way; what comes of it is not shown any more. */
+  /** Cancel the requests under way. */
   restart() {
-    this.stop.abort(new DOMException("another question", "AbortError"));
+    this.stop.abort(new DOMException("superseded", "AbortError"));
     this.stop = new AbortController();
     this.trying = false;
     this.weather.trying(false);
@@ -68,15 +68,15 @@ class Page {
     this.run();
   }
 
-  /** Something else is known: answers so far do not count. */
-  forget() {
+  /** Known facts changed: discard the results so far and run again. */
+  rerun() {
     if (!this.photo) return;
     this.clear = null;
     this.weather.reset();
     this.run();
   }
 
-  async ask(weather, signal) {
+  async locate(weather, signal) {
     const onBusy = (seconds) => this.result.say(`The server is busy; trying again in ${seconds} seconds.`);
     const fields = { ...this.weather.fields(weather), ...this.known.fields() };
     const answer = await (await sendPhoto("/v1/locate", this.photo, fields, { signal, onBusy })).json();
@@ -91,7 +91,7 @@ class Page {
     const { weather } = this.weather;
     this.result.busy(`Comparing ${this.photo.name} with ${this.index.views.toLocaleString("en")} views of the map.`);
     try {
-      const answer = await this.ask(weather, signal);
+      const answer = await this.locate(weather, signal);
       this.result.show(answer, this.photo.truth, weather === "normal" ? "" : this.weather.title());
       this.refreshPhoto(signal, weather !== "normal" || !this.seen);
       await this.refreshParts(signal);
@@ -104,10 +104,10 @@ class Page {
   fail(problem) {
     this.result.problem([415, 422].includes(problem.status) ? `${problem.message} (${this.photo.name})` : problem.message);
     this.photos.partsFailed();
-    if (!this.seen) this.photos.turn(false);
+    if (!this.seen) this.photos.setPhotoVisible(false);
   }
 
-  /** The photo as the model sees it: in weather, or converted where the browser cannot show its format. */
+  /** The photo as the model sees it: with weather, or converted if the browser cannot display its format. */
   async refreshPhoto(signal, fromServer) {
     const title = this.weather.weather === "normal" ? "Photo" : `Photo in ${this.weather.title().toLowerCase()}`;
     if (!fromServer) {
@@ -132,7 +132,7 @@ class Page {
     }
   }
 
-  /** One weather after the other; the button or anything else that is chosen ends it. */
+  /** Try one weather after the other, until the button or any other choice stops it. */
   async tryAll() {
     if (!this.photo) return;
     if (this.trying) {
@@ -145,7 +145,7 @@ class Page {
     try {
       for (const { name } of this.index.weathers) {
         this.weather.note(name, { state: "busy", text: "…" });
-        await this.ask(name, signal);
+        await this.locate(name, signal);
       }
       this.result.say($("weather-summary").textContent);
     } catch (problem) {
@@ -173,7 +173,7 @@ async function open() {
 }
 
 open().catch((problem) => {
-  $("index-line").textContent = "not open";
+  $("index-line").textContent = "not available";
   $("verdict").dataset.state = "error";
   $("verdict-title").textContent = "The index cannot be opened";
   $("verdict-line").textContent = problem.message;

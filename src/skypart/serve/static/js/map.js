@@ -1,13 +1,13 @@
 // The map: tiles of the index, the fix with its circle, the best views, the drone, the truth, the prior.
-import { getPicture } from "./api.js";
+import { getImage } from "./api.js";
 import { corners, nearLongitude } from "./geo.js";
 
 const LIBRARY = "/static/vendor/leaflet-1.9.4/leaflet-src.esm.js";
 const COLOURS = { fix: "#ffb52e", view: "#ffffff", prior: "#8ed1ff", casing: "#10201c" };
 const RANKS = { drone: 500, fix: 1000, truth: 1500 };
-const CALM = matchMedia("(prefers-reduced-motion: reduce)").matches;
+const REDUCED_MOTION = matchMedia("(prefers-reduced-motion: reduce)").matches;
 
-/** A map in `element`, or null where the map library is not installed. */
+/** A map in `element`, or null if the map library is not installed. */
 export async function openMap(element, index) {
   let L;
   try {
@@ -18,7 +18,7 @@ export async function openMap(element, index) {
   return new IndexMap(L, element, index);
 }
 
-/** Tiles are fetched by script, because a picture's address cannot carry the key. */
+/** Tiles are fetched by script, because an <img> cannot send the API key. */
 function tileLayer(L, index, options) {
   const Layer = L.GridLayer.extend({
     createTile(coords, done) {
@@ -28,7 +28,7 @@ function tileLayer(L, index, options) {
       const across = 2 ** coords.z;
       const x = ((coords.x % across) + across) % across;
       tile.stop = new AbortController();
-      getPicture(`/tiles/${coords.z}/${x}/${coords.y}.png?v=${index.version}`, tile.stop.signal)
+      getImage(`/tiles/${coords.z}/${x}/${coords.y}.png?v=${index.version}`, tile.stop.signal)
         .then((blob) => {
           if (!blob) return done(null, tile);
           tile.onload = () => { URL.revokeObjectURL(tile.src); done(null, tile); };
@@ -55,7 +55,7 @@ class IndexMap {
     const native = Math.min(22, Math.max(1, Math.ceil(Math.log2(resolution))));
     this.map = L.map(element, {
       zoomSnap: 0.25, zoomDelta: 1, maxZoom: native + 2, attributionControl: false,
-      zoomAnimation: !CALM, fadeAnimation: !CALM, markerZoomAnimation: !CALM, maxBounds: this.bounds.pad(1.5),
+      zoomAnimation: !REDUCED_MOTION, fadeAnimation: !REDUCED_MOTION, markerZoomAnimation: !REDUCED_MOTION, maxBounds: this.bounds.pad(1.5),
     });
     tileLayer(L, index, { bounds: this.bounds, maxNativeZoom: native, maxZoom: native + 2, keepBuffer: 1 }).addTo(this.map);
     L.control.scale({ imperial: false }).addTo(this.map);
@@ -72,7 +72,7 @@ class IndexMap {
     return [latitude, nearLongitude(longitude, this.centre)];
   }
 
-  /** Calls `chosen(latitude, longitude)` at the next click; the returned function calls it off. */
+  /** Calls `chosen(latitude, longitude)` at the next click; the returned function cancels. */
   pick(chosen) {
     const take = ({ latlng }) => { stop(); chosen(latlng.lat, latlng.wrap().lng); };
     const stop = () => {
@@ -84,7 +84,7 @@ class IndexMap {
     return stop;
   }
 
-  middle() {
+  center() {
     const { lat, lng } = this.map.getCenter().wrap();
     return { latitude: lat, longitude: lng };
   }
@@ -103,29 +103,29 @@ class IndexMap {
     this.squares = [];
   }
 
-  /** Draw an answer of /v1/locate; `truth` is where the photo was really taken, if that is known. */
+  /** Draw a response of /v1/locate; `truth` is the photo's true position, if known. */
   show(answer, truth) {
     this.clear();
-    const seen = this.L.latLngBounds([]);
+    const extent = this.L.latLngBounds([]);
     answer.candidates.slice(0, 5).forEach((candidate, rank) => this.drawView(candidate, rank, answer.found));
-    if (truth) seen.extend(this.drawMark("truth", truth.latitude, truth.longitude, "True position"));
+    if (truth) extent.extend(this.drawMark("truth", truth.latitude, truth.longitude, "True position"));
     if (!answer.found) {
-      this.squares.forEach((square) => seen.extend(square.getBounds()));
-      return this.look(seen.isValid() ? this.bounds : null);
+      this.squares.forEach((square) => extent.extend(square.getBounds()));
+      return this.zoomTo(extent.isValid() ? this.bounds : null);
     }
-    seen.extend(this.drawFix(answer).getBounds());
-    if (this.squares.length) seen.extend(this.squares[0].getBounds());
+    extent.extend(this.drawFix(answer).getBounds());
+    if (this.squares.length) extent.extend(this.squares[0].getBounds());
     if (answer.drone_latitude !== null && answer.drone_longitude !== null) {
       const drone = this.drawMark("drone", answer.drone_latitude, answer.drone_longitude, "Drone");
       const ends = [drone, this.at(answer.latitude, answer.longitude)];
       this.L.polyline(ends, { color: COLOURS.fix, weight: 2, dashArray: "3 6", interactive: false }).addTo(this.result);
-      seen.extend(drone);
+      extent.extend(drone);
     }
-    this.look(seen.pad(0.5));
+    this.zoomTo(extent.pad(0.5));
   }
 
-  look(bounds) {
-    if (bounds) this.map.fitBounds(bounds, { animate: !CALM, duration: 0.5, maxZoom: this.map.getMaxZoom() - 2 });
+  zoomTo(bounds) {
+    if (bounds) this.map.fitBounds(bounds, { animate: !REDUCED_MOTION, duration: 0.5, maxZoom: this.map.getMaxZoom() - 2 });
   }
 
   drawFix(answer) {
@@ -160,11 +160,11 @@ class IndexMap {
     this.squares.push(square);
   }
 
-  /** Bring out one of the best views, or none for -1. */
+  /** Highlight one of the best views, or none for -1. */
   highlight(rank, follow = false) {
     this.squares.forEach((square, number) => {
       square.setStyle({ weight: number === rank ? 4 : number === 0 ? 2 : 1.25, fillOpacity: number === rank ? 0.2 : 0.02 });
     });
-    if (follow && this.squares[rank]) this.look(this.squares[rank].getBounds().pad(0.8));
+    if (follow && this.squares[rank]) this.zoomTo(this.squares[rank].getBounds().pad(0.8));
   }
 }

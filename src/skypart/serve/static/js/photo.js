@@ -1,10 +1,10 @@
 // Choosing a photo (drop, file, paste, example) and showing it beside its parts.
-import { getPicture } from "./api.js";
+import { getImage } from "./api.js";
 
 const $ = (id) => document.getElementById(id);
 
-/** Shows a Blob in an <img>, and lets go of the one before. */
-function put(image, blob) {
+/** Show a Blob in an <img> and release the previous one. */
+function setImage(image, blob) {
   if (image.dataset.url) URL.revokeObjectURL(image.dataset.url);
   image.dataset.url = blob ? URL.createObjectURL(blob) : "";
   if (blob) image.src = image.dataset.url;
@@ -13,14 +13,14 @@ function put(image, blob) {
 
 export class PhotoPanel {
   /**
-   * `opening(title)` is called when an example is fetched, `chosen({ blob, name, truth })` with every photo,
-   * `refused(sentence)` where it is none to be sent.
+   * `opening(title)` is called when an example is downloaded, `chosen({ blob, name, truth })` with every photo,
+   * `rejected(message)` if it cannot be sent.
    */
-  constructor(limits, opening, chosen, refused) {
+  constructor(limits, opening, chosen, rejected) {
     this.limits = limits;
     this.opening = opening;
     this.chosen = chosen;
-    this.refused = refused;
+    this.rejected = rejected;
     $("limits").textContent = `JPEG, PNG, WebP or TIFF, up to ${Math.round(limits.max_bytes / 1024 ** 2)} MB`;
     $("file").addEventListener("change", () => {
       this.take($("file").files[0]);
@@ -54,7 +54,7 @@ export class PhotoPanel {
     if (!file) return;
     if (file.size > this.limits.max_bytes - 8192) {
       const limit = Math.round(this.limits.max_bytes / 1024 ** 2);
-      this.refused(`${file.name} has ${(file.size / 1024 ** 2).toFixed(0)} MB; the limit is ${limit} MB.`);
+      this.rejected(`${file.name} is ${(file.size / 1024 ** 2).toFixed(0)} MB; the limit is ${limit} MB.`);
       return;
     }
     this.chosen({ blob: file, name: file.name || "photo", truth });
@@ -75,16 +75,16 @@ export class PhotoPanel {
     const title = document.createElement("span");
     title.textContent = example.title;
     button.append(image, title);
-    getPicture(`${example.url}?size=240&v=${version}`).then((blob) => put(image, blob)).catch(() => {});
+    getImage(`${example.url}?size=240&v=${version}`).then((blob) => setImage(image, blob)).catch(() => {});
     button.addEventListener("click", async () => {
       const hasTruth = example.latitude !== null && example.longitude !== null;
       const truth = hasTruth ? { latitude: example.latitude, longitude: example.longitude } : null;
       const signal = this.opening(example.title);
       try {
-        const blob = await getPicture(`${example.url}?v=${version}`, signal);
+        const blob = await getImage(`${example.url}?v=${version}`, signal);
         this.chosen({ blob, name: `${example.title}.jpg`, truth });
       } catch (problem) {
-        if (!signal.aborted) this.refused(problem.message);
+        if (!signal.aborted) this.rejected(problem.message);
       }
     });
     const item = document.createElement("li");
@@ -92,16 +92,16 @@ export class PhotoPanel {
     return item;
   }
 
-  /** Between asking for a photo and showing one. */
-  turn(shown) {
+  /** Switch between the drop area and the photo. */
+  setPhotoVisible(shown) {
     $("pair").hidden = $("another").hidden = $("photo-name").hidden = !shown;
     $("drop").hidden = shown;
     $("examples-title").textContent = shown ? "Try another" : "Or try one of these";
   }
 
-  /** Show a new photo; whether the browser can is told by the promise (it cannot show TIFF). */
+  /** Show a new photo; resolves to whether the browser can display it (it cannot display TIFF). */
   show(photo) {
-    this.turn(true);
+    this.setPhotoVisible(true);
     $("photo-name").textContent = $("photo-name").title = photo.name;
     this.showParts(null);
     return new Promise((resolve) => {
@@ -110,20 +110,20 @@ export class PhotoPanel {
         $("pair").style.setProperty("--ratio", String(Math.min(2.4, Math.max(0.6, ratio))));
         resolve(true);
       };
-      $("photo").onerror = () => { put($("photo"), null); resolve(false); };
-      put($("photo"), photo.blob);
+      $("photo").onerror = () => { setImage($("photo"), null); resolve(false); };
+      setImage($("photo"), photo.blob);
     });
   }
 
-  /** Show the photo as it looks in weather; `title` names it. */
+  /** Show the photo with weather applied; `title` is its caption. */
   showWeather(blob, title) {
-    if (blob) put($("photo"), blob);
+    if (blob) setImage($("photo"), blob);
     $("photo-caption").textContent = title;
   }
 
   showParts(blob) {
     $("parts-frame").classList.toggle("waiting", !blob);
-    put($("parts"), blob);
+    setImage($("parts"), blob);
   }
 
   partsFailed() {

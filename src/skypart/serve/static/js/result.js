@@ -1,5 +1,5 @@
-// The verdict, and the five best views of the map.
-import { getPicture } from "./api.js";
+// The result, and the five best map views.
+import { getImage } from "./api.js";
 import { distance, heading, metres, position } from "./geo.js";
 
 const $ = (id) => document.getElementById(id);
@@ -43,18 +43,18 @@ export class ResultPanel {
   }
 
   busy(line) {
-    const begun = Date.now();
-    this.set("busy", "Looking…", line);
+    const started = Date.now();
+    this.set("busy", "Searching…", line);
     this.say(line);
     this.clock = setInterval(() => {
-      const seconds = Math.round((Date.now() - begun) / 1000);
-      if (seconds > 2) $("verdict-title").textContent = `Looking… ${seconds} s`;
+      const seconds = Math.round((Date.now() - started) / 1000);
+      if (seconds > 2) $("verdict-title").textContent = `Searching… ${seconds} s`;
     }, 1000);
   }
 
-  problem(sentence) {
-    const text = sentence.charAt(0).toUpperCase() + sentence.slice(1);
-    this.set("error", "That did not work", text);
+  problem(message) {
+    const text = message.charAt(0).toUpperCase() + message.slice(1);
+    this.set("error", "Something went wrong", text);
     this.say(`Error: ${text}`);
     this.clear();
   }
@@ -77,11 +77,11 @@ export class ResultPanel {
     const where = position(answer.latitude, answer.longitude);
     const facts = [
       fact("95 % radius", metres(answer.radius_m), answer.calibrated ? "fitted on labelled photos" : "the default: the index is not calibrated"),
-      fact("Confidence", `${Math.round(100 * answer.confidence)} %`, "probability that the true position lies within 50 m"),
+      fact("Confidence", `${Math.round(100 * answer.confidence)} %`, "probability that the true position is within 50 m"),
     ];
-    if (answer.heading_deg !== null) facts.push(fact("Up is", heading(answer.heading_deg), "compass direction that is up in the photo"));
-    if (answer.ground_m !== null) facts.push(fact("Across", metres(answer.ground_m), "ground across the photo"));
-    if (truth) facts.push(fact("True error", metres(distance(answer, truth)), "distance to where the photo was really taken"));
+    if (answer.heading_deg !== null) facts.push(fact("Heading", heading(answer.heading_deg), "compass direction of the photo's upper edge"));
+    if (answer.ground_m !== null) facts.push(fact("Width", metres(answer.ground_m), "width of the ground in the photo"));
+    if (truth) facts.push(fact("True error", metres(distance(answer, truth)), "distance to the true position"));
     facts.push(fact("Time", `${answer.seconds.toFixed(answer.seconds < 10 ? 2 : 0)} s`));
     const drone = answer.drone_latitude !== null ? ` The drone was at ${position(answer.drone_latitude, answer.drone_longitude)}.` : "";
     const doubt = answer.calibrated ? "" : " Radius and confidence are a cautious default: this index is not calibrated.";
@@ -119,7 +119,7 @@ export class ResultPanel {
     if (!candidates.length) {
       const empty = document.createElement("li");
       empty.className = "views-empty";
-      empty.textContent = "The five views of the map most like the photo will be here.";
+      empty.textContent = "The five map views most similar to the photo will appear here.";
       $("views").replaceChildren(empty);
       return;
     }
@@ -146,14 +146,14 @@ export class ResultPanel {
     place.className = "view-place";
     place.textContent = this.oneMap ? `${metres(footprint.metres)}` : `${metres(footprint.metres)} · ${mapName}`;
     place.title = mapName;
-    const picture = document.createElement("span");
-    picture.className = "view-picture";
-    picture.append(image, number);
-    button.append(picture, value, meter, place);
+    const frame = document.createElement("span");
+    frame.className = "view-image";
+    frame.append(image, number);
+    button.append(frame, value, meter, place);
     button.setAttribute("aria-label", `View ${rank + 1}, score ${score.toFixed(3)}, ${metres(footprint.metres)} of ${mapName}: show on the map`);
     const { latitude, longitude, metres: edge, rotation } = footprint;
     const query = new URLSearchParams({ latitude, longitude, metres: edge, rotation, size: 256, v: this.version });
-    getPicture(`/v1/view?${query}`)
+    getImage(`/v1/view?${query}`)
       .then((blob) => { if (blob && drawing === this.drawn) image.src = URL.createObjectURL(blob); })
       .catch(() => {});
     for (const on of ["mouseenter", "focus"]) button.addEventListener(on, () => this.map?.highlight(rank));

@@ -1,4 +1,4 @@
-// Runs before the first paint: the theme that was chosen, else the system's.
+// Runs before the first paint: applies the chosen theme, or the system's.
 "use strict";
 (() => {
   const root = document.documentElement;
@@ -11,7 +11,7 @@
   document.addEventListener("DOMContentLoaded", () => {
     document.getElementById("theme").addEventListener("click", () => {
       chosen = root.dataset.theme === "dark" ? "light" : "dark";
-      try { localStorage.setItem("skypart-theme", chosen); } catch { /* lasts for this visit */ }
+      try { localStorage.setItem("skypart-theme", chosen); } catch { /* then it lasts for this visit */ }
       apply();
     });
   });

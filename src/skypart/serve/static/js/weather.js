@@ -1,4 +1,4 @@
-// Ten conditions, two profiles; each chip says whether the fix held in it.
+// Ten conditions, two profiles; each chip shows whether the fix held.
 import { distance, metres } from "./geo.js";
 
 const $ = (id) => document.getElementById(id);
@@ -19,7 +19,7 @@ const ICONS = {
 const PROFILE_TITLES = { paper: "Mild", weatherprompt: "Harsh" };
 const PROFILE_NOTES = { paper: "parameters of the SkyPart paper", weatherprompt: "parameters of WeatherPrompt's released code" };
 
-/** How an answer in weather stands to where the photo should be: { state, text } for a chip. */
+/** Compare a result in weather with where the photo should be: { state, text } for a chip. */
 export function judge(answer, clear, truth) {
   if (!answer.found) return { state: "lost", text: "no fix" };
   const reference = truth ?? (clear?.found && clear !== answer ? clear : null);
@@ -29,7 +29,7 @@ export function judge(answer, clear, truth) {
   return away <= allowed ? { state: "held", text: `${metres(away)}` } : { state: "moved", text: `${metres(away)} off` };
 }
 
-/** A set of radio buttons; `fill(label, item)` draws one. */
+/** Radio buttons for `items`; `fill(label, item)` draws one. */
 function radios(box, name, items, picked, changed, fill) {
   box.replaceChildren(...items.map((item) => {
     const label = document.createElement("label");
@@ -91,7 +91,7 @@ export class WeatherPanel {
     $("try-all").disabled = false;
   }
 
-  /** Clear weather is the same in both profiles. */
+  /** The key of a result; normal weather is the same in both profiles. */
   key(weather, profile = this.profile) {
     return weather === "normal" ? weather : `${profile}/${weather}`;
   }
@@ -112,11 +112,11 @@ export class WeatherPanel {
       held += verdict?.state === "held" ? 1 : 0;
     }
     $("weather-summary").textContent = known < 2
-      ? "Put weather on the photo and see whether the fix holds."
+      ? "Apply weather to the photo and see whether the fix holds."
       : `The fix holds in ${held} of ${known} tried.`;
   }
 
-  /** While all ten are tried, the button ends it. */
+  /** While all ten are tried, the button stops it. */
   trying(on) {
     $("try-all").textContent = on ? "Stop" : "Try all ten";
     if (!on) for (const [key, verdict] of this.notes) if (verdict.state === "busy") this.notes.delete(key);

@@ -1,4 +1,4 @@
-"""Photos with EXIF and XMP, made on the spot."""
+"""Photos with EXIF and XMP, made by the tests."""
 
 from pathlib import Path
 from typing import Any

@@ -4,8 +4,8 @@ from typing import Any
 import pytest
 from fastapi.testclient import TestClient
 
-from skypart.serve.guard import host_name
 from skypart.serve.options import ServeOptions
+from skypart.serve.security import host_name
 from tests.serve.conftest import encoded
 from tests.serve.fake_service import FakeService
 
@@ -23,24 +23,24 @@ def test_names_in_host_headers(header: str, name: str) -> None:
     assert host_name(header) == name
 
 
-def test_it_listens_on_this_machine_alone_unless_told() -> None:
+def test_the_default_host_is_loopback() -> None:
     assert ServeOptions().host == "127.0.0.1"
 
 
 @pytest.mark.parametrize("host", ["localhost:8000", "127.0.0.1:9", "[::1]:8000", "LOCALHOST"])
-def test_a_local_server_answers_to_local_names(client: TestClient, host: str) -> None:
+def test_a_local_server_accepts_local_names(client: TestClient, host: str) -> None:
     assert client.get("/v1/index", headers={"host": host}).status_code == 200
 
 
 @pytest.mark.parametrize("host", ["evil.example", "evil.example:8000", "127.0.0.1.evil.example", "localhost.evil", ""])
 @pytest.mark.parametrize("path", ["/", "/v1/index", "/healthz", "/static/js/main.js"])
-def test_a_local_server_answers_to_no_other_name(client: TestClient, host: str, path: str) -> None:
+def test_a_local_server_rejects_other_names(client: TestClient, host: str, path: str) -> None:
     response = client.get(path, headers={"host": host})
     assert response.status_code == 403
     assert "localhost" in response.json()["detail"]
 
 
-def test_names_can_be_chosen(service: FakeService, open_client: Callable[..., TestClient]) -> None:
+def test_accepted_hosts_can_be_configured(service: FakeService, open_client: Callable[..., TestClient]) -> None:
     public = open_client(service, host="0.0.0.0")
     assert public.get("/healthz", headers={"host": "any.example"}).status_code == 200
     named = open_client(service, host="0.0.0.0", hosts=("Maps.example",))
@@ -51,27 +51,25 @@ def test_names_can_be_chosen(service: FakeService, open_client: Callable[..., Te
 @pytest.mark.parametrize(
     ("site", "status"), [("cross-site", 403), ("same-site", 403), ("same-origin", 200), (None, 200)]
 )
-def test_photos_come_from_our_own_page_or_from_programs(
-    client: TestClient, photo: bytes, site: str | None, status: int
-) -> None:
+def test_cross_site_uploads_are_rejected(client: TestClient, photo: bytes, site: str | None, status: int) -> None:
     headers = {} if site is None else {"sec-fetch-site": site}
     response = client.post("/v1/parts", files={"photo": ("a.jpg", photo)}, headers=headers)
     assert response.status_code == status
 
 
-def test_a_key_is_wanted_for_all_but_page_and_health(
+def test_the_key_is_required_except_for_page_and_health(
     service: FakeService, open_client: Callable[..., TestClient]
 ) -> None:
     client = open_client(service, api_key="schlüssel-7")
     photo = encoded(service.photo(300, 320))
-    asks: dict[str, Callable[[dict[str, Any]], Any]] = {
+    requests: dict[str, Callable[[dict[str, Any]], Any]] = {
         "index": lambda headers: client.get("/v1/index", headers=headers),
         "metrics": lambda headers: client.get("/metrics", headers=headers),
         "tile": lambda headers: client.get("/tiles/16/34871/22729.png", headers=headers),
         "examples": lambda headers: client.get("/v1/examples", headers=headers),
         "locate": lambda headers: client.post("/v1/locate", files={"photo": ("a", photo)}, headers=headers),
     }
-    for name, ask in asks.items():
+    for name, ask in requests.items():
         for wrong in ({}, {"x-api-key": ""}, {"x-api-key": "schl"}, {"x-api-key": "Schlüssel-7".encode()}):
             refused = ask(wrong)
             assert refused.status_code == 401, name
@@ -91,14 +89,14 @@ def test_the_key_is_compared_in_constant_time(
         compared.append((given, wanted))
         return given == wanted
 
-    monkeypatch.setattr("skypart.serve.guard.hmac.compare_digest", compare)
+    monkeypatch.setattr("skypart.serve.security.hmac.compare_digest", compare)
     client = open_client(service, api_key="right")
     assert client.get("/v1/index", headers={"x-api-key": "wrong"}).status_code == 401
     assert compared == [(b"wrong", b"right")]
 
 
 @pytest.mark.parametrize("path", ["/", "/static/js/main.js", "/v1/index", "/nothing", "/openapi.json"])
-def test_browsers_are_told_to_be_strict(client: TestClient, path: str) -> None:
+def test_security_headers(client: TestClient, path: str) -> None:
     headers = client.get(path).headers
     policy = dict(part.strip().split(" ", 1) for part in headers["content-security-policy"].split(";"))
     assert policy["default-src"] == "'none'"
@@ -115,7 +113,7 @@ def test_browsers_are_told_to_be_strict(client: TestClient, path: str) -> None:
 @pytest.mark.parametrize(
     "path", ["/static/../app.py", "/static/%2e%2e/app.py", "/static/..%2fapp.py", "/static//etc/passwd"]
 )
-def test_no_file_beside_the_page_is_given_out(client: TestClient, path: str) -> None:
+def test_files_outside_the_static_folder_are_not_served(client: TestClient, path: str) -> None:
     response = client.get(path)
     assert response.status_code == 404
     assert "import" not in response.text

@@ -1,10 +1,11 @@
 import io
+import select
 import socket
 import struct
-import threading
 import time
 import zlib
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import httpx
@@ -14,10 +15,10 @@ from fastapi.testclient import TestClient
 from PIL import Image
 
 from skypart.serve.options import ServeOptions
-from skypart.serve.uploads import shown_name
+from skypart.serve.photo_request import display_name
 from tests.serve.conftest import encoded
 from tests.serve.fake_service import FakeService
-from tests.serve.live import serving
+from tests.serve.live import DEADLINE_S, serving
 
 LIMIT = 200_000
 HEAD = b'--cut\r\nContent-Disposition: form-data; name="photo"; filename="a.jpg"\r\n\r\n'
@@ -31,7 +32,7 @@ def url(service: FakeService) -> Iterator[str]:
 
 
 def open_request(url: str, *headers: str) -> socket.socket:
-    """A connection on which the head of a POST of a photo was sent."""
+    """A connection that has sent the head of a photo upload."""
     port = int(url.rsplit(":", 1)[1])
     connection = socket.create_connection(("127.0.0.1", port))
     lines = ["POST /v1/locate HTTP/1.1", "Host: 127.0.0.1", "Content-Type: multipart/form-data; boundary=cut", *headers]
@@ -39,8 +40,8 @@ def open_request(url: str, *headers: str) -> socket.socket:
     return connection
 
 
-def answer_of(connection: socket.socket) -> str:
-    """What the server says until it closes the connection or has said all."""
+def response_of(connection: socket.socket) -> str:
+    """The response, read until it is complete or the server closes the connection."""
     received = b""
     while b"}" not in received:
         piece = connection.recv(4096)
@@ -50,7 +51,7 @@ def answer_of(connection: socket.socket) -> str:
     return received.decode()
 
 
-def test_a_large_body_is_refused_by_its_length(url: str) -> None:
+def test_a_large_body_is_rejected_by_its_declared_length(url: str) -> None:
     response = httpx.post(f"{url}/v1/locate", files={"photo": ("a.jpg", b"x" * (LIMIT + 1))})
     assert response.status_code == 413
     assert "limit" in response.json()["detail"]
@@ -66,63 +67,59 @@ def test_an_endless_body_without_length_is_cut_off(url: str, service: FakeServic
             connection.sendall(b"%x\r\n%s\r\n" % (len(block), block))
             sent += len(block)
     except OSError:
-        pass  # the server has closed it: as it should
-    # Twice the limit: once for the photo, once for patience; the rest is in the buffers of the two sockets.
+        pass  # the server closed the connection, as expected
+    # Twice the limit: the photo and the discarded rest; the remainder is in the buffers of the two sockets.
     assert sent < 50 * LIMIT
     assert not service.calls
     assert httpx.get(f"{url}/healthz").status_code == 200
 
 
-def test_a_body_longer_than_its_length_is_another_request_and_no_photo(url: str, service: FakeService) -> None:
+def test_a_body_longer_than_its_length_is_not_read_as_photo(url: str, service: FakeService) -> None:
     connection = open_request(url, "Content-Length: 100")
     connection.sendall(HEAD + b"x" * 5000)
-    assert " 400 " in answer_of(connection).splitlines()[0]
+    assert " 400 " in response_of(connection).splitlines()[0]
     assert not service.calls
 
 
-def test_a_huge_length_is_refused_before_anything_is_sent(url: str) -> None:
+def test_a_huge_length_is_rejected_before_the_body(url: str) -> None:
     connection = open_request(url, "Content-Length: 99999999999", "Expect: 100-continue")
-    answer = answer_of(connection)
+    answer = response_of(connection)
     assert " 413 " in answer.splitlines()[0]
     assert "100 Continue" not in answer
 
 
-def test_a_slow_upload_is_ended(url: str, service: FakeService) -> None:
+def trickle(connection: socket.socket) -> None:
+    """Send a byte now and then until the server responds or closes the connection."""
+    end = time.monotonic() + DEADLINE_S
+    while not select.select([connection], [], [], 0.05)[0]:
+        assert time.monotonic() < end, "the server never gave up"
+        with suppress(OSError):
+            connection.sendall(b"x")
+
+
+def test_a_slow_upload_times_out(url: str, service: FakeService) -> None:
     connection = open_request(url, "Content-Length: 50000")
     connection.sendall(HEAD)
-    answers: list[str] = []
-    reader = threading.Thread(target=lambda: answers.append(answer_of(connection)))
-    reader.start()
-    for _ in range(100):
-        try:
-            connection.sendall(b"x")
-        except OSError:
-            break
-        if answers:
-            break
-        time.sleep(0.05)
-    reader.join()
-    assert " 408 " in answers[0].splitlines()[0]
-    assert "connection: close" in answers[0].lower()
+    trickle(connection)
+    response = response_of(connection)
+    assert " 408 " in response.splitlines()[0]
+    assert "connection: close" in response.lower()
     assert not service.calls
 
 
-def test_a_connection_that_never_finishes_its_first_lines_is_closed(url: str) -> None:
+def test_a_connection_that_never_completes_its_head_is_closed(url: str) -> None:
     port = int(url.rsplit(":", 1)[1])
     with socket.create_connection(("127.0.0.1", port)) as silent:
         assert silent.recv(10) == b""
     with socket.create_connection(("127.0.0.1", port)) as slow:
         slow.sendall(b"GET /healthz HTTP/1.1\r\nHost: 127.0.0.1\r\nX-Slow: ")
-        try:
-            while True:
-                slow.sendall(b"z")
-                time.sleep(0.05)
-        except OSError:
-            pass
+        trickle(slow)
+        with suppress(ConnectionResetError):
+            assert slow.recv(10) == b""
     with socket.create_connection(("127.0.0.1", port)) as good:
         for _ in range(2):
             good.sendall(b"GET /healthz HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
-            assert " 200 OK" in answer_of(good)
+            assert " 200 OK" in response_of(good)
 
 
 def test_uploads_that_wait_share_a_limit(service: FakeService, open_client: Callable[..., TestClient]) -> None:
@@ -164,7 +161,7 @@ def test_no_other_format_is_taken(client: TestClient) -> None:
         assert "JPEG, PNG, WebP or TIFF" in response.json()["detail"]
 
 
-def test_a_damaged_photo_is_told(client: TestClient, photo: bytes) -> None:
+def test_a_damaged_photo_is_rejected(client: TestClient, photo: bytes) -> None:
     for data in (photo[: len(photo) // 3], photo[:10]):
         response = client.post("/v1/locate", files={"photo": ("a.jpg", data)})
         assert response.status_code == 422
@@ -184,11 +181,11 @@ def test_a_damaged_photo_is_told(client: TestClient, photo: bytes) -> None:
         ("Überflug 3.jpg", "Überflug 3.jpg"),
     ],
 )
-def test_file_names_are_shown_and_never_paths(name: str, shown: str) -> None:
-    assert shown_name(name) == shown
+def test_display_names_are_never_paths(name: str, shown: str) -> None:
+    assert display_name(name) == shown
 
 
-def test_nothing_is_written_under_a_clients_name(
+def test_uploads_are_never_written_to_disk(
     client: TestClient, photo: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     inside = tmp_path / "a" / "b"
@@ -201,7 +198,7 @@ def test_nothing_is_written_under_a_clients_name(
     assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
 
 
-def test_forms_that_are_none_are_refused(client: TestClient, photo: bytes) -> None:
+def test_malformed_forms_are_rejected(client: TestClient, photo: bytes) -> None:
     cases = {
         "json": client.post("/v1/locate", json={"photo": "x"}),
         "nothing": client.post("/v1/locate"),
@@ -220,7 +217,7 @@ def test_forms_that_are_none_are_refused(client: TestClient, photo: bytes) -> No
         assert set(response.json()) == {"detail"}, name
 
 
-def test_an_upright_photo_is_what_is_looked_at(client: TestClient, service: FakeService) -> None:
+def test_photos_are_turned_upright_before_they_are_located(client: TestClient, service: FakeService) -> None:
     turned = Image.fromarray(np.rot90(service.photo(300, 320), 1).copy())
     exif = Image.Exif()
     exif[0x0112] = 6

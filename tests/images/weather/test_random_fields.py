@@ -1,11 +1,10 @@
-"""Random fields: range, spectrum and the symmetry that imgaug's have; cubic enlargement."""
+"""Random fields: range, spectrum and the symmetry of imgaug's; cubic enlargement."""
 
 import cv2
 import numpy as np
 import pytest
 
-from skypart.images.weather.draws import generator
-from skypart.images.weather.noise import enlarge, frequency_noise
+from skypart.images.weather.random_fields import enlarge, frequency_noise, generator
 
 
 @pytest.mark.parametrize("shape", [(4, 4), (5, 9), (31, 33), (64, 64), (33, 100), (257, 130)])
@@ -29,14 +28,14 @@ def test_amplitudes_fall_with_the_exponent(exponent: float) -> None:
 
 
 @pytest.mark.parametrize("size", [16, 128])
-def test_fields_resemble_their_point_reflection(size: int) -> None:
-    likeness = []
+def test_fields_correlate_with_their_point_reflection(size: int) -> None:
+    correlation = []
     for i in range(60):
         field = frequency_noise(generator(i), size, size, -1.5)
         mirrored = np.roll(field[::-1, ::-1], (1, 1), axis=(0, 1))
-        likeness.append(np.corrcoef(field.ravel(), mirrored.ravel())[0, 1])
+        correlation.append(np.corrcoef(field.ravel(), mirrored.ravel())[0, 1])
     # (1/6 - 1/24) / (1/6 + 1/24)
-    assert np.mean(likeness) == pytest.approx(0.6, abs=0.12)
+    assert np.mean(correlation) == pytest.approx(0.6, abs=0.12)
 
 
 def test_enlarge_equals_cubic_resize() -> None:
