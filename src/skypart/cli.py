@@ -104,9 +104,9 @@ def info(
     json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Print parameters, multiply-adds in every convention, recipe and provenance of a model."""
-    from skypart.model.report import describe, print_description
+    from skypart.model.report import describe_model, print_description
 
-    print_description(describe(model, size), json)
+    print_description(describe_model(model, size), json)
 
 
 @app.command()

@@ -64,7 +64,7 @@ def test_the_default_model_is_verified_and_described_from_its_header(default: Pa
     assert (entry.state, entry.kind, entry.place) == ("verified", "model", "shipped")
     assert entry.sha256 == hashlib.sha256(default.read_bytes()).hexdigest()
     assert "7 steps on a meadow" in entry.about and "2026-01-02" in entry.about and "56 px" in entry.about
-    card = catalogue.card_of(default)
+    card = catalogue.read_card(default)
     assert card["parameters"] == sum(p.numel() for p in tiny_model.parameters())
     assert card["backbone"] == "dinov2_vits14"
     assert skypart.load("default").size == 56

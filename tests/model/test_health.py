@@ -5,12 +5,12 @@ import torch
 
 from skypart.model.heads.skypart.head import SkyPartOutput, measure_health
 from skypart.model.skypart import SkyPart
-from tests.model.builders import pictures
+from tests.model.builders import random_images
 
 
 def output(model: SkyPart, assignment: torch.Tensor) -> SkyPartOutput:
     with torch.no_grad():
-        found: SkyPartOutput = model(pictures(2, 56, 56))
+        found: SkyPartOutput = model(random_images(2, 56, 56))
     return replace(found, assignment=assignment)
 
 

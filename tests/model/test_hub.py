@@ -11,7 +11,7 @@ import torch
 from skypart.images.preprocess import Preprocessing
 from skypart.model import SkyPart
 from skypart.model.embedder import load_torch
-from tests.model.builders import pictures
+from tests.model.builders import random_images
 
 
 @pytest.fixture
@@ -22,7 +22,7 @@ def described(tiny_model: SkyPart) -> SkyPart:
 
 
 def same(one: SkyPart, other: SkyPart) -> bool:
-    images = pictures(2, 56, 56)
+    images = random_images(2, 56, 56)
     with torch.no_grad():
         return torch.equal(one(images).embedding, other(images).embedding)
 

@@ -14,7 +14,7 @@ from skypart.model import SkyPart
 from skypart.model.embedder import load_torch
 from skypart.model.mean import main, mean_model
 from skypart.model.vit import VisionTransformer
-from tests.model.builders import TINY_HEAD, TINY_VIT, pictures
+from tests.model.builders import TINY_HEAD, TINY_VIT, random_images
 
 
 @pytest.fixture
@@ -47,7 +47,7 @@ def test_the_command_writes_a_model(two: tuple[Path, Path], tmp_path: Path, monk
     monkeypatch.setattr(sys, "argv", ["mean", *map(str, two), "--share=0.3", "-o", str(out), "--about", str(about)])
     main()
     assert load_torch(out).model.provenance["licence"] == "apache-2.0"
-    images = pictures(2, 56, 56)
+    images = random_images(2, 56, 56)
     with torch.no_grad():
         near = load_torch(out).model(images).embedding
         expected = mean_model(*two, 0.3)(images).embedding

@@ -15,7 +15,7 @@ from skypart.errors import SkyPartError
 from skypart.images.preprocess import Preprocessing
 from skypart.model import SkyPart, load_model, save_model
 from skypart.model.storage import FORMAT_VERSION, read_metadata
-from tests.model.builders import TINY_VIT, pictures, scrambled_vit
+from tests.model.builders import TINY_VIT, random_images, scrambled_vit
 
 
 @pytest.fixture
@@ -44,7 +44,7 @@ def test_round_trip_is_exact(saved: Path, tiny_model: SkyPart) -> None:
     state, expected = again.state_dict(), tiny_model.state_dict()
     assert state.keys() == expected.keys()
     assert all(torch.equal(state[key], expected[key]) for key in expected)
-    images = pictures(3, 56, 56)
+    images = random_images(3, 56, 56)
     with torch.no_grad():
         assert torch.equal(again(images).embedding, tiny_model(images).embedding)
 
@@ -54,7 +54,7 @@ def test_half_precision_halves_the_file(saved: Path, tiny_model: SkyPart, tmp_pa
     assert (tmp_path / "half.safetensors").stat().st_size < 0.62 * saved.stat().st_size
     again = load_model(tmp_path / "half.safetensors")
     assert {tensor.dtype for tensor in again.state_dict().values()} == {torch.float32, torch.int64}
-    images = pictures(8, 56, 56)
+    images = random_images(8, 56, 56)
     with torch.no_grad():
         cosine = (again(images).embedding * tiny_model(images).embedding).sum(dim=1)
     assert float(cosine.min()) > 0.9999

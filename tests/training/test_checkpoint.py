@@ -19,8 +19,8 @@ from skypart.errors import SkyPartError
 from skypart.training import checkpoint as module
 from skypart.training.checkpoint import (
     Progress,
-    checkpoints,
     code_version,
+    list_checkpoints,
     load_checkpoint,
     newest_checkpoint,
     read_facts,
@@ -79,7 +79,7 @@ def test_no_validation_yet_is_kept_as_such(tmp_path: Path) -> None:
 def test_the_newest_k_are_kept(tmp_path: Path, keep: int) -> None:
     for step in (5, 10, 90, 100, 1000):
         save(tmp_path, step, keep)
-    steps = [read_facts(path)[0].step for path in checkpoints(tmp_path)]
+    steps = [read_facts(path)[0].step for path in list_checkpoints(tmp_path)]
     assert steps == [5, 10, 90, 100, 1000][-keep:]
     assert len(list(tmp_path.iterdir())) == keep
 
@@ -170,20 +170,20 @@ def test_a_kill_at_any_moment_leaves_a_readable_newest_checkpoint(tmp_path: Path
     for round_ in range(12):
         process = FORK.Process(target=_write_for_ever, args=(tmp_path, reached))
         process.start()
-        while not (names := checkpoints(tmp_path)) or read_step(names[-1]) < reached + 2:
+        while not (names := list_checkpoints(tmp_path)) or read_step(names[-1]) < reached + 2:
             time.sleep(0.005)
         time.sleep(0.0037 * (round_ + 1))
         process.kill()
         process.join()
         newest = newest_checkpoint(tmp_path)
-        assert newest is not None and newest == checkpoints(tmp_path)[-1]
+        assert newest is not None and newest == list_checkpoints(tmp_path)[-1]
         progress, _ = read_facts(newest)
         with safe_open(newest, "pt") as file:
             weight = file.get_tensor("student/weight")
         assert bool((weight == progress.step).all())
         assert progress.step >= reached + 2
         reached = progress.step
-        assert len(checkpoints(tmp_path)) <= 3  # at most one not yet dropped
+        assert len(list_checkpoints(tmp_path)) <= 3  # at most one not yet dropped
     save(tmp_path, reached + 1)
     assert not list(tmp_path.glob(".*"))  # what the kills left half-written is cleared away
 
@@ -224,7 +224,7 @@ def test_an_unreadable_newer_one_does_not_cost_the_next_good_one(tmp_path: Path,
     broken.write_bytes(broken.read_bytes()[:50])
     good = save(tmp_path, 250, keep)
     assert newest_checkpoint(tmp_path) == good
-    assert not broken.exists() and len(checkpoints(tmp_path)) == keep
+    assert not broken.exists() and len(list_checkpoints(tmp_path)) == keep
 
 
 def newer_version(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

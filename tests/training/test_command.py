@@ -19,7 +19,7 @@ from skypart.datasets import open_dataset
 from skypart.errors import SkyPartError
 from skypart.model.embedder import load
 from skypart.training import loop, run
-from skypart.training.checkpoint import Progress, checkpoints, newest_checkpoint, read_facts
+from skypart.training.checkpoint import Progress, list_checkpoints, newest_checkpoint, read_facts
 from skypart.training.data import TrainingImages
 from skypart.training.overfit import overfit
 from skypart.training.recipe import Recipe
@@ -52,7 +52,7 @@ def start(file: Path) -> multiprocessing.process.BaseProcess:
 
 
 def wait_for_step(out: Path, step: int, alive: multiprocessing.process.BaseProcess) -> None:
-    while not any(int(path.name[5:13]) >= step for path in checkpoints(out / "checkpoints")):
+    while not any(int(path.name[5:13]) >= step for path in list_checkpoints(out / "checkpoints")):
         assert alive.is_alive(), "the run ended by itself"
         time.sleep(0.01)
 
@@ -92,7 +92,7 @@ def test_ctrl_c_saves_says_so_and_the_same_command_goes_on(sues: Path, tmp_path:
     process = subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
     )
-    while not checkpoints(tmp_path / "out" / "checkpoints"):
+    while not list_checkpoints(tmp_path / "out" / "checkpoints"):
         assert process.poll() is None, process.stderr and process.stderr.read()
         time.sleep(0.02)
     os.killpg(process.pid, signal.SIGINT)  # as a terminal does: to the loading processes too

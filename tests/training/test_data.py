@@ -143,9 +143,9 @@ def test_weather_falls_on_the_cropped_picture_at_its_own_resolution(sues: Path) 
     images = training_data(sues, weather="paper").images
     drone = next(i for i, r in enumerate(images.records) if r.view == "drone")
     tile = next(i for i, r in enumerate(images.records) if r.view == "satellite")
-    assert images.weather_of(Draw(tile, 1)) is None
+    assert images.weather_for(Draw(tile, 1)) is None
     for seed in range(5):
-        found = images.weather_of(Draw(drone, seed))
+        found = images.weather_for(Draw(drone, seed))
         assert found is not None
         rng = np.random.default_rng(seed)
         framed = images.augmentation.frame(read_rgb(images.records[drone].path), rng)

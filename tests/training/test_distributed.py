@@ -16,7 +16,7 @@ import torch.distributed as dist
 from skypart.errors import SkyPartError
 from skypart.model.heads.skypart.fusion import JointBatchNorm
 from skypart.model.storage import load_model
-from skypart.training.checkpoint import Progress, checkpoints
+from skypart.training.checkpoint import Progress, list_checkpoints
 from skypart.training.distributed import Workers, all_agree, gather, leader_first, start_workers
 from skypart.training.journal import Journal
 from skypart.training.loop import _Loop, train
@@ -118,7 +118,7 @@ def trained(workers: Workers, recipe: Recipe) -> dict[str, Any]:
     run = prepare(recipe, workers)
     train(run)
     assert run.average is not None
-    return {"student": run.student.state_dict(), "loss": run.loss.state_dict(), "average": run.average.moving()}
+    return {"student": run.student.state_dict(), "loss": run.loss.state_dict(), "average": run.average.state_dict()}
 
 
 @pytest.mark.parametrize("baseline", [False, pytest.param(True, marks=pytest.mark.slow)])
@@ -131,7 +131,7 @@ def test_all_ranks_hold_the_same_weights_after_training_and_only_the_first_write
     for part in left:
         for name, value in left[part].items():
             assert torch.equal(value, right[part][name]), f"{part} {name}"
-    assert len(checkpoints(tmp_path / "out" / "checkpoints")) == 2
+    assert len(list_checkpoints(tmp_path / "out" / "checkpoints")) == 2
     records = [json.loads(line) for line in (tmp_path / "out" / "log.jsonl").read_text().splitlines()]
     assert [r["step"] for r in records if r["kind"] == "train"] == list(range(10))  # once, not twice
     assert len(list((tmp_path / "out" / "tensorboard").iterdir())) == 1
@@ -163,19 +163,19 @@ def asked_to_stop_on_one(workers: Workers, recipe: Recipe) -> int:
 
     def forward(*inputs: Any) -> Any:
         if workers.rank == 1 and loop.progress.step == 2:
-            loop.stop_asked = True
+            loop.stop_requested = True
         return inner(*inputs)
 
     run.step.forward = forward  # type: ignore[method-assign, assignment]
-    with Journal(run.folder, 10, 0, "", {}, workers.leads) as journal:
-        loop.go(journal)
+    with Journal(run.folder, 10, 0, "", {}, workers.is_leader) as journal:
+        loop.run_epochs(journal)
     return loop.progress.step
 
 
 def test_a_signal_to_one_process_stops_all_after_the_same_step(sues: Path, tmp_path: Path) -> None:
     steps = on_two(asked_to_stop_on_one, tmp_path / "two", small_recipe(sues, tmp_path / "out", teacher=False))
     assert steps == [3, 3]
-    assert [path.name[5:13] for path in checkpoints(tmp_path / "out" / "checkpoints")] == ["00000003"]
+    assert [path.name[5:13] for path in list_checkpoints(tmp_path / "out" / "checkpoints")] == ["00000003"]
 
 
 def broken_on_one(workers: Workers, recipe: Recipe) -> str:
@@ -195,7 +195,7 @@ def test_a_nan_on_one_process_stops_all_of_them(sues: Path, tmp_path: Path) -> N
     said = on_two(broken_on_one, tmp_path / "two", small_recipe(sues, tmp_path / "out", teacher=False))
     assert all("NaN or infinite at step 0" in text for text in said)
     assert "loss group part (term mar)" in said[1]
-    assert checkpoints(tmp_path / "out" / "checkpoints") == []
+    assert list_checkpoints(tmp_path / "out" / "checkpoints") == []
 
 
 def joined(workers: Workers) -> list[Any]:
@@ -313,4 +313,4 @@ def test_torchrun_trains_end_to_end(sues: Path, tmp_path: Path) -> None:
     one = trained(ALONE, replace(recipe, run=replace(recipe.run, out=str(tmp_path / "one"))))["student"]
     two = load_model(tmp_path / "out" / "model.safetensors").state_dict()
     assert far_apart(one, two, start) < LITTLE
-    assert len(checkpoints(tmp_path / "out" / "checkpoints")) == 2
+    assert len(list_checkpoints(tmp_path / "out" / "checkpoints")) == 2

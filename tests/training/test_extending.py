@@ -15,7 +15,7 @@ from skypart.model.storage import read_header
 from skypart.training.loop import train
 from skypart.training.recipe import Recipe, load_recipe
 from skypart.training.setup import prepare
-from tests.model.builders import pictures
+from tests.model.builders import random_images
 from tests.training.small_runs import ALONE, small_recipe, write_recipe
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "docs" / "examples"
@@ -48,7 +48,7 @@ def test_a_head_is_one_file_and_one_line(sues: Path, tmp_path: Path, capsys: pyt
     assert json.loads(read_header(result.model)["head"]) == {"kind": "mean", "embedding_dim": 48, "layer": 3}
     model = load_model(result.model)
     assert model.head.settings == recipe.head and model.taps == (3,)
-    images = pictures(2, 28, 28)
+    images = random_images(2, 28, 28)
     with torch.no_grad():
         tokens = model.backbone(images, taps=(3,))[0]
         by_hand = model.head.project(tokens.patches.mean(1))  # type: ignore[operator]

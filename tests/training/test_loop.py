@@ -19,7 +19,7 @@ from skypart.losses.teacher_distillation import TeacherDistillationLoss
 from skypart.model.storage import load_model, read_metadata, save_model
 from skypart.training import checkpoint
 from skypart.training import loop as module
-from skypart.training.checkpoint import Progress, checkpoints, newest_checkpoint, read_facts
+from skypart.training.checkpoint import Progress, list_checkpoints, newest_checkpoint, read_facts
 from skypart.training.data import Batch
 from skypart.training.journal import Journal
 from skypart.training.loop import Result, _Loop, train
@@ -162,7 +162,7 @@ def test_the_idle_share_counts_waiting_and_steps_alone(
     loop = _Loop(run, Progress(), None)
     begun = time.perf_counter()
     with Journal(tmp_path, run.last_step, 0, "", {}, False) as journal:
-        loop.go(journal)
+        loop.run_epochs(journal)
     assert loop.waited >= run.last_step * 0.1 and loop.worked > 0
     assert loop.waited + loop.worked < time.perf_counter() - begun - 2 * 1.0
 
@@ -203,7 +203,7 @@ def test_a_broken_group_stops_the_run_within_its_step(
         train(run)
     good = tensors(newest_checkpoint(tmp_path / "checkpoints"))
     assert f"group {group} (term {term})" in str(error.value) and "step 3" in str(error.value)
-    assert [read_facts(path)[0].step for path in checkpoints(tmp_path / "checkpoints")] == [2, 3]
+    assert [read_facts(path)[0].step for path in list_checkpoints(tmp_path / "checkpoints")] == [2, 3]
     assert all(bool(torch.isfinite(v).all()) for v in good.values() if v.is_floating_point())
     batch = list(run.data.epoch(0))[3]
     listing = (tmp_path / "broken-batch-3-rank0.txt").read_text().split("\n")[:-1]
@@ -221,7 +221,7 @@ def test_an_infinite_gradient_stops_before_it_touches_a_weight(sues: Path, tmp_p
     with pytest.raises(SkyPartError, match=r"the gradient is NaN or infinite at step 0.*\.jpg"):
         train(run)
     assert all(torch.equal(before[name], value) for name, value in run.step.named_parameters())
-    assert checkpoints(tmp_path / "checkpoints") == []
+    assert list_checkpoints(tmp_path / "checkpoints") == []
 
 
 def test_a_full_disk_stops_with_a_sentence_and_the_run_can_go_on(

@@ -27,7 +27,7 @@ def draws(run: Run, images: int = 12) -> Draws:
 
 def losses(run: Run, mar_ramp: float = 1.0) -> LossReport:
     batch = first_batch(run)
-    teacher = run.teacher.of(batch.records, CPU) if run.teacher is not None else None
+    teacher = run.teacher.features_for(batch.records, CPU) if run.teacher is not None else None
     average = run.average.model if run.average is not None else None
     report: LossReport = run.step(batch, draws(run), average, teacher, mar_ramp)[0]
     return report
@@ -141,7 +141,7 @@ def test_gradient_checkpointing_changes_no_gradient(sues: Path, tmp_path: Path) 
     gradients = []
     for wanted in (False, True):
         run = small_run(sues, tmp_path, backbone=BackboneRecipe("untrained:tiny", 28, 2, wanted))
-        assert run.student.tokens_from.gradient_checkpointing is wanted
+        assert run.student.backbone_interface.gradient_checkpointing is wanted
         losses(run).total.backward()  # type: ignore[no-untyped-call]
         gradients.append([p.grad for p in run.step.parameters() if p.grad is not None])
     for plain, recomputed in zip(*gradients, strict=True):

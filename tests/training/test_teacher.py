@@ -48,7 +48,7 @@ def test_features_equal_direct_computation(weights: str, records: list[Record], 
     expected = direct(weights, records, 28)
     assert features.dim == 64
     torch.testing.assert_close(features.features, expected, rtol=1e-5, atol=1e-5)
-    torch.testing.assert_close(features.of([5, 2, 5], CPU), expected[[5, 2, 5]], rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(features.features_for([5, 2, 5], CPU), expected[[5, 2, 5]], rtol=1e-5, atol=1e-5)
 
 
 def test_a_second_run_reads_the_cache_and_a_lost_shard_is_made_again(
@@ -193,7 +193,7 @@ def test_a_run_gives_the_loss_features_of_clean_images_whatever_the_augmentation
     assert run.teacher is not None
     batch = next(run.data.epoch(0))
     expected = direct(weights, [run.split.train[i] for i in batch.records], 28)
-    torch.testing.assert_close(run.teacher.of(batch.records, CPU), expected, rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(run.teacher.features_for(batch.records, CPU), expected, rtol=1e-5, atol=1e-5)
 
 
 def test_the_start_of_a_run_does_not_depend_on_whether_features_were_cached(sues: Path, tmp_path: Path) -> None:

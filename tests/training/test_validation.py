@@ -8,7 +8,7 @@ from skypart.datasets import Record, open_dataset
 from skypart.datasets.records import Position
 from skypart.images.decode import read_rgb
 from skypart.training.setup import prepare
-from skypart.training.validation import hold_out, rank, validate
+from skypart.training.validation import hold_out, ranking_key, validate
 from tests.training.fake_data import make_sues
 from tests.training.small_runs import ALONE, small_recipe, small_run
 
@@ -77,7 +77,9 @@ def test_where_positions_are_known_the_nearest_tiles_are_judged_by_distance(sues
 
 def test_the_better_of_equal_scores_has_the_better_precision() -> None:
     one, two = ({"score": 50.0, "D2S AP": ap, "S2D AP": 60.0} for ap in (55.0, 56.0))
-    assert rank(two) > rank(one) and rank({"score": 51.0, "D2S AP": 0.0, "S2D AP": 0.0}) > rank(two)
+    assert ranking_key(two) > ranking_key(one) and ranking_key(
+        {"score": 51.0, "D2S AP": 0.0, "S2D AP": 0.0}
+    ) > ranking_key(two)
 
 
 def test_validation_is_the_plain_count_of_nearest_neighbours(sues: Path, tmp_path: Path) -> None:
@@ -99,13 +101,15 @@ def test_a_run_in_weather_is_chosen_in_weather(sues: Path, tmp_path: Path) -> No
     recipe = small_recipe(sues, tmp_path, teacher=False)
     stormy = replace(recipe.data, weather="both", weather_share=0.5)
     run = prepare(replace(recipe, data=replace(stormy, validation=0.5, validation_drone=8)), ALONE)
-    seen = [run.data.images.held_out(record) for record in run.split.drone]
+    seen = [run.data.images.read_held_out(record) for record in run.split.drone]
     worn = [picture for picture in seen if isinstance(picture, np.ndarray)]
     assert 0.2 < len(worn) / len(seen) < 0.8
     for record, picture in zip(run.split.drone, seen, strict=True):
-        again = run.data.images.held_out(record)
+        again = run.data.images.read_held_out(record)
         assert type(again) is type(picture) and np.array_equal(again, picture)  # type: ignore[arg-type]
     pairs = [(r, p) for r, p in zip(run.split.drone, seen, strict=True) if isinstance(p, np.ndarray)]
     assert sum(not np.array_equal(picture, read_rgb(record.path)) for record, picture in pairs) >= len(pairs) / 2
     clear = small_run(sues, tmp_path / "clear", teacher=False)
-    assert [clear.data.images.held_out(record) for record in clear.split.drone] == [r.path for r in clear.split.drone]
+    assert [clear.data.images.read_held_out(record) for record in clear.split.drone] == [
+        r.path for r in clear.split.drone
+    ]

@@ -12,7 +12,7 @@ def at_least_float32(x: Tensor) -> Tensor:
     return x.float() if x.dtype in (torch.float16, torch.bfloat16) else x
 
 
-def unit(x: Tensor) -> Tensor:
+def unit_vectors(x: Tensor) -> Tensor:
     """Scale vectors (..., D) to length 1; a zero vector stays zero."""
     return F.normalize(at_least_float32(x), dim=-1, eps=_SMALLEST_NORM)
 
@@ -20,9 +20,9 @@ def unit(x: Tensor) -> Tensor:
 def cosine_matrix(a: Tensor, b: Tensor) -> Tensor:
     """Cosine of every row of a (N, D) with every row of b (M, D), shape (N, M)."""
     with torch.autocast(a.device.type, enabled=False):  # a bfloat16 product would be off by 0.4 %
-        return unit(a) @ unit(b).T
+        return unit_vectors(a) @ unit_vectors(b).T
 
 
 def paired_cosine(a: Tensor, b: Tensor) -> Tensor:
     """Cosine of a and b (..., D) vector by vector, shape (...)."""
-    return (unit(a) * unit(b)).sum(-1)
+    return (unit_vectors(a) * unit_vectors(b)).sum(-1)

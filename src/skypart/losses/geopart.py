@@ -133,7 +133,7 @@ class GeoPartLoss(nn.Module):
         provided: dict[str, Tensor] = {}
         for term in self.terms:
             given = {**(inputs.joined if term.joined else inputs.local), **provided}
-            if _complete(term, given, _COMMON | provided.keys()) and term.applies(given):
+            if _has_all_inputs(term, given, _COMMON | provided.keys()) and term.applies(given):
                 found[term.group][term.name] = term(**{name: given[name] for name in term.needs})
             provided |= term.provides()
         groups: dict[str, Tensor] = {}
@@ -166,7 +166,7 @@ _COMMON = frozenset({"embedding", "location", "is_drone"})
 """The inputs that every batch has."""
 
 
-def _complete(term: LossTerm, given: Mapping[str, Tensor], common: Collection[str]) -> bool:
+def _has_all_inputs(term: LossTerm, given: Mapping[str, Tensor], common: Collection[str]) -> bool:
     """Whether all inputs of a term are there. Some of those that are not `common`, but not all, are a mistake."""
     missing = [name for name in term.needs if name not in given]
     present = [name for name in term.needs if name in given and name not in common]

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
-from skypart.losses.cosine import unit
+from skypart.losses.cosine import unit_vectors
 from skypart.losses.pairs import log_one_plus_exp, masked_logsumexp, masked_mean
 from skypart.losses.term import LossContext, LossTerm
 
@@ -49,7 +49,7 @@ def patch_nce_loss(
     is the mean over its positives of the cross entropy of that positive among itself and the negatives;
     anchors without a positive or a negative are left out.
     """
-    vectors, patches = unit(tokens).flatten(0, 1), tokens.shape[1]
+    vectors, patches = unit_vectors(tokens).flatten(0, 1), tokens.shape[1]
     view = is_drone.repeat_interleave(patches)
     labels = torch.stack([location.repeat_interleave(patches), prototype.flatten(), view.long()])
     losses, counts = [vectors.sum(1)[:0]], [view[:0]]

@@ -7,8 +7,8 @@ from typing import Any, Protocol, cast
 from torch import Tensor, nn
 
 from skypart.errors import SkyPartError
-from skypart.model.checkpoints import infer_config, translate
 from skypart.model.positions import PositionMode
+from skypart.model.published_weights import convert_state_dict, infer_config
 from skypart.model.sources import WeightsSource, resolve
 from skypart.model.vit import Tokens, VisionTransformer, ViTConfig
 from skypart.model.weights_files import load_strictly, read_state
@@ -23,7 +23,7 @@ class Backbone(Protocol):
     gradient_checkpointing: bool
 
     @property
-    def undecayed(self) -> tuple[str, ...]:
+    def no_weight_decay(self) -> tuple[str, ...]:
         """Beginnings of the names of parameters that get no weight decay, beside norms and biases."""
         ...
 
@@ -88,7 +88,7 @@ def untrained_backbone(name: str) -> VisionTransformer:
 def vit_from_source(source: WeightsSource, position_mode: PositionMode | None = None) -> VisionTransformer:
     """Build our ViT from a weights file, its shape read off the tensors, its keys checked strictly."""
     raw = read_state(source.file)
-    state = translate(raw)
+    state = convert_state_dict(raw)
     mode: PositionMode = position_mode or ("huggingface" if "embeddings.cls_token" in _inner(raw) else "original")
     config = infer_config(state, source.origin, source.config, mode)
     vit = VisionTransformer(config)

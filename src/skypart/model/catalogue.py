@@ -19,9 +19,9 @@ from skypart.model.sources import (
     BACKBONES,
     SUFFIXES,
     Published,
-    folder_file,
-    named_file,
-    named_weights,
+    find_in_folder,
+    find_weights,
+    hub_layout_file,
     weights_folders,
 )
 from skypart.model.storage import read_header, read_metadata
@@ -57,7 +57,7 @@ def list_models(hub_cache: Path | None = None) -> list[Entry]:
     return [default_entry(), *_folder_entries(), *_hub_models(hub_cache), *backbone_entries(hub_cache)]
 
 
-def card_of(path: Path) -> dict[str, Any]:
+def read_card(path: Path) -> dict[str, Any]:
     """What a model card shows of a model file, read from its header and tensor shapes; no weights are loaded."""
     header = read_metadata(path)
     provenance = header["provenance"]
@@ -95,7 +95,7 @@ def _entry(name: str, place: str, file: Path, state: str, digest: str | None = N
     try:
         if file.suffix == ".safetensors" and read_header(file).get("format") == "skypart":
             kind = "model"
-            about = _summary(card_of(file))
+            about = _summary(read_card(file))
     except SkyPartError as error:
         state, about = "cannot be used", str(error)
     return Entry(name, kind, place, state, about, str(file), round(file.stat().st_size / 1e6, 1), digest)
@@ -111,13 +111,13 @@ def _folder_entries() -> Iterator[Entry]:
     """Files and Hugging Face folders in the weights folders; those whose name stands for another go by their path."""
     for folder in dict.fromkeys(weights_folders()):
         for found in sorted(folder.iterdir()) if folder.is_dir() else []:
-            file = folder_file(found) if found.is_dir() else found
+            file = hub_layout_file(found) if found.is_dir() else found
             if file is None or not file.is_file() or file.suffix not in SUFFIXES or found.name.startswith("."):
                 continue
             name = found.name if found.is_dir() else found.stem
             if name in BACKBONES:
                 continue  # stands among the backbones
-            hidden = named_weights(name) != found or name == "default"  # that name is the shipped model's
+            hidden = find_weights(name) != found or name == "default"  # that name is the shipped model's
             yield _entry(str(found) if hidden else name, "weights folder", file, "here")
 
 
@@ -144,7 +144,7 @@ def backbone_entries(hub_cache: Path | None = None) -> list[Entry]:
 
 def _backbone(name: str, published: Published, hub_cache: Path | None) -> Entry:
     for folder in weights_folders():
-        file = named_file(folder, name) or folder_file(folder / name)
+        file = find_in_folder(folder, name) or hub_layout_file(folder / name)
         if file is not None:
             size = round(file.stat().st_size / 1e6, 1)
             return Entry(name, "backbone", "weights folder", "here", published.title, str(file), size)

@@ -51,7 +51,7 @@ def parameters_by_module(module: nn.Module) -> dict[str, int]:
     return {name: count for name, count in (found | own).items() if count}
 
 
-def measure(model: SkyPart, size: int | None = None) -> Cost:
+def measure_cost(model: SkyPart, size: int | None = None) -> Cost:
     """Count the multiply-adds of one image by running it and looking at every linear layer and convolution."""
     size = size or model.preprocessing.size
     linear = 0
@@ -72,12 +72,12 @@ def measure(model: SkyPart, size: int | None = None) -> Cost:
         model.train(was_training)
         for hook in hooks:
             hook.remove()
-    patches = (size // model.tokens_from.patch) ** 2
+    patches = (size // model.backbone_interface.patch) ** 2
     tokens = patches + 1 + getattr(getattr(model.backbone, "config", None), "registers", 0)
     return Cost(
         size=size,
         parameters={"backbone": count_parameters(model.backbone)} | parameters_by_module(model.head),
         linear=linear,
-        attention=2 * tokens * tokens * model.tokens_from.dim * max(model.taps),
+        attention=2 * tokens * tokens * model.backbone_interface.dim * max(model.taps),
         parts=model.head.extra_multiply_adds(patches),
     )

@@ -86,7 +86,7 @@ class TorchEmbedder(EmbedderInterface):
     def embed_with_patches(self, inputs: Inputs) -> tuple[Vectors, PatchTokens]:
         """Embeddings (n, dim) of preprocessed inputs and the patch tokens of `matched_blocks`."""
         with torch.inference_mode():
-            head, backbone = self.model.head, self.model.tokens_from
+            head, backbone = self.model.head, self.model.backbone_interface
             read, matched = self.model.taps, self.matched_blocks
             images = torch.from_numpy(inputs).to(self.device)
             tokens = backbone.finish(backbone.trunk(images, (*read, *matched)), (*read, *matched))
@@ -96,7 +96,7 @@ class TorchEmbedder(EmbedderInterface):
     def patch_tokens(self, inputs: Inputs) -> PatchTokens:
         """The patch tokens of `matched_blocks` alone."""
         with torch.inference_mode():
-            backbone, taps = self.model.tokens_from, self.matched_blocks
+            backbone, taps = self.model.backbone_interface, self.matched_blocks
             found = backbone.finish(backbone.trunk(torch.from_numpy(inputs).to(self.device), taps), taps)
         return _stack(found)
 
@@ -122,7 +122,7 @@ def load_torch(
     """Load a model with PyTorch; see `skypart.embedding.runtimes.load`."""
     model = load_model(model_file(str(name)))
     if size is not None:
-        model.preprocessing = replace(model.preprocessing, size=checked_size(model, size))
+        model.preprocessing = replace(model.preprocessing, size=check_input_size(model, size))
     if readout is not None:
         model.with_readout(readout)
     return TorchEmbedder(model, device)
@@ -134,9 +134,9 @@ load = load_torch
 """Deprecated: use `skypart.load`, which knows every runtime."""
 
 
-def checked_size(model: SkyPart, size: int) -> int:
+def check_input_size(model: SkyPart, size: int) -> int:
     """`size` itself, if it is an input size in pixels that the model's patch divides; an error otherwise."""
-    patch = model.tokens_from.patch
+    patch = model.backbone_interface.patch
     if size < patch or size % patch:
         better = max(1, round(size / patch)) * patch
         raise SkyPartError(f"input size {size} is not divisible by the patch of {patch}; use {better}")
@@ -152,7 +152,7 @@ def save(
     save_model(model.model if isinstance(model, TorchEmbedder) else model, path, dtype)
 
 
-def trimmed(embedder: TorchEmbedder) -> TorchEmbedder:
+def trim_unused_blocks(embedder: TorchEmbedder) -> TorchEmbedder:
     """The same embeddings from a smaller file: blocks that neither parts nor CLS branch read are dropped."""
     model = embedder.model
     if isinstance(model.backbone, VisionTransformer):
@@ -163,7 +163,7 @@ def trimmed(embedder: TorchEmbedder) -> TorchEmbedder:
 def new_model(backbone: str, size: int = 448, seed: int = 0) -> SkyPart:
     """An untrained head, drawn from `seed`, on the pretrained `backbone`, for inputs of `size` pixels."""
     model = SkyPart.from_backbone(backbone, seed=seed)
-    model.preprocessing = Preprocessing(size=checked_size(model, size))
+    model.preprocessing = Preprocessing(size=check_input_size(model, size))
     model.provenance = {"backbone": backbone, "training": "none: the head is untrained"}
     return model
 

@@ -13,7 +13,7 @@ import torch
 
 from skypart.atomic import check_place
 from skypart.errors import SkyPartError
-from skypart.model.embedder import load_torch, save, trimmed
+from skypart.model.embedder import load_torch, save, trim_unused_blocks
 from skypart.model.skypart import SkyPart
 
 
@@ -21,7 +21,7 @@ def mean_model(earlier: str | Path, last: str | Path, share: float) -> SkyPart:
     """`last` with its weights drawn towards those of `earlier`: share * earlier + (1 - share) * last; both trimmed."""
     if not 0.0 <= share <= 1.0:
         raise SkyPartError(f"a share of {share:g} must lie between 0 and 1")
-    one, two = (trimmed(load_torch(path)).model for path in (earlier, last))
+    one, two = (trim_unused_blocks(load_torch(path)).model for path in (earlier, last))
     weights, others = two.state_dict(), one.state_dict()
     odd = [key for key in {**weights, **others} if key not in others or key not in weights]
     odd += [key for key in weights if key in others and weights[key].shape != others[key].shape]

@@ -17,9 +17,11 @@ class ParameterRule(NamedTuple):
     decay: bool = True
 
 
-def default_rules(module: nn.Module, undecayed: Sequence[str] = (), rate: Rate = "head") -> dict[str, ParameterRule]:
-    """A rule for every parameter by name: no weight decay on norms, biases and names that start with `undecayed`."""
+def default_rules(
+    module: nn.Module, no_weight_decay: Sequence[str] = (), rate: Rate = "head"
+) -> dict[str, ParameterRule]:
+    """A rule for every parameter by name: no weight decay on norms, biases and names that start with `no_weight_decay`."""
     return {
-        name: ParameterRule(rate, decay=parameter.ndim > 1 and not name.startswith(tuple(undecayed)))
+        name: ParameterRule(rate, decay=parameter.ndim > 1 and not name.startswith(tuple(no_weight_decay)))
         for name, parameter in module.named_parameters()
     }

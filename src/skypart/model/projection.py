@@ -11,7 +11,7 @@ def project(layer: nn.Linear, x: Tensor, activated: bool = False) -> Tensor:
     oneDNN takes less time than a matrix product and a GELU of their own, packing the weights included; its sums differ
     from theirs in the last bits. A row's result does not depend on the rows beside it.
     """
-    if _still(layer, x):
+    if _can_use_onednn(layer, x):
         rows = x.numel() // layer.in_features
         weight = torch.ops.mkldnn._reorder_linear_weight(layer.weight, rows)
         name, variant = ("gelu", "none") if activated else ("none", "")
@@ -21,7 +21,7 @@ def project(layer: nn.Linear, x: Tensor, activated: bool = False) -> Tensor:
     return gelu(plain) if activated else plain
 
 
-def _still(layer: nn.Linear, x: Tensor) -> bool:
+def _can_use_onednn(layer: nn.Linear, x: Tensor) -> bool:
     """Whether oneDNN can take a layer over: in single precision on a CPU, without gradient, and while nobody looks on,
     be it an export or a hook."""
     return (

@@ -41,7 +41,7 @@ class SkyPart(nn.Module, HubMixin):
         self.recipe: dict[str, Any] = {}
         self.provenance: dict[str, Any] = {}
         self.backbone = backbone
-        self.head = build_head(config or settings_class(DEFAULT_KIND)(), self.tokens_from.dim)
+        self.head = build_head(config or settings_class(DEFAULT_KIND)(), self.backbone_interface.dim)
         self.register_state_dict_post_hook(_drop_head_prefix)  # type: ignore[no-untyped-call]
         self.register_load_state_dict_pre_hook(_add_head_prefix)  # type: ignore[no-untyped-call]
 
@@ -53,7 +53,7 @@ class SkyPart(nn.Module, HubMixin):
             return cls(load_backbone(name), config)
 
     @property
-    def tokens_from(self) -> Backbone:
+    def backbone_interface(self) -> Backbone:
         """The backbone under its interface."""
         return cast(Backbone, self.backbone)
 
@@ -69,12 +69,12 @@ class SkyPart(nn.Module, HubMixin):
 
     def freeze(self, trainable_blocks: int) -> None:
         """Decide what learns: the last blocks of the backbone, and of the head what its readout uses."""
-        self.tokens_from.freeze(trainable_blocks, max(self.taps))
+        self.backbone_interface.freeze(trainable_blocks, max(self.taps))
         self.head.freeze_unused()
 
     def parameter_rules(self) -> dict[str, ParameterRule]:
         """How each parameter learns, by name, as backbone and head decide."""
-        backbone = default_rules(self.backbone, self.tokens_from.undecayed, rate="backbone")
+        backbone = default_rules(self.backbone, self.backbone_interface.no_weight_decay, rate="backbone")
         rules = {f"backbone.{name}": rule for name, rule in backbone.items()}
         return rules | {f"{_HEAD}{name}": rule for name, rule in self.head.parameter_rules().items()}
 
@@ -89,15 +89,15 @@ class SkyPart(nn.Module, HubMixin):
     @property
     def taps(self) -> tuple[int, ...]:
         """The blocks whose tokens the head reads."""
-        return self.head.taps(self.tokens_from.depth)
+        return self.head.taps(self.backbone_interface.depth)
 
     def trunk(self, images: Tensor) -> Any:
         """The frozen part of the backbone on images (b, 3, height, width); shared by student and moving average."""
-        return self.tokens_from.trunk(images, self.taps)
+        return self.backbone_interface.trunk(images, self.taps)
 
     def finish(self, trunk: Any, altitude: Tensor | None = None, noise: Tensor | None = None) -> HeadOutput:
         """The rest of the forward pass; see `forward`."""
-        tokens = self.tokens_from.finish(trunk, self.taps)
+        tokens = self.backbone_interface.finish(trunk, self.taps)
         with torch.autocast(tokens[0].cls.device.type, enabled=False):
             output: HeadOutput = self.head([each.float() for each in tokens], altitude, noise)
         return output

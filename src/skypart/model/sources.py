@@ -64,21 +64,21 @@ def weights_folders() -> list[Path]:
     return [*listed, cache / "skypart" / "weights"]
 
 
-def named_file(folder: Path, name: str) -> Path | None:
+def find_in_folder(folder: Path, name: str) -> Path | None:
     """The weights called `name` in a folder, whatever their ending; None where there are none."""
     return _first_file(folder / f"{name}{suffix}" for suffix in sorted(SUFFIXES))
 
 
-def named_weights(name: str) -> Path | None:
+def find_weights(name: str) -> Path | None:
     """The file or folder in the weights folders that `name` stands for, a file first; None where there is none."""
     for folder in weights_folders():
-        found = named_file(folder, name) or (folder / name if (folder / name).is_dir() else None)
+        found = find_in_folder(folder, name) or (folder / name if (folder / name).is_dir() else None)
         if found is not None:
             return found
     return None
 
 
-def folder_file(folder: Path) -> Path | None:
+def hub_layout_file(folder: Path) -> Path | None:
     """The weights file of a folder in Hugging Face layout; None where it has none."""
     return _first_file(folder / name for name in FOLDER_FILES)
 
@@ -94,7 +94,7 @@ def resolve(name: str, revision: str | None = None) -> WeightsSource:
         return WeightsSource(path, None, str(path))
     if path.is_dir():
         return _from_folder(path, str(path))
-    found = None if "/" in name else named_weights(name)
+    found = None if "/" in name else find_weights(name)
     if found is not None:
         return _from_folder(found, str(found)) if found.is_dir() else WeightsSource(found, None, str(found))
     known = BACKBONES.get(name)
@@ -117,7 +117,7 @@ def resolve(name: str, revision: str | None = None) -> WeightsSource:
 
 def _from_folder(folder: Path, origin: str) -> WeightsSource:
     """The weights file of a local folder in Hugging Face layout."""
-    file, declared = folder_file(folder), folder / "config.json"
+    file, declared = hub_layout_file(folder), folder / "config.json"
     if file is None:
         raise SkyPartError(f"{folder}: holds neither {' nor '.join(FOLDER_FILES)}; name the weights file itself")
     return WeightsSource(file, _read_config(declared) if declared.is_file() else None, origin)

@@ -82,7 +82,7 @@ def read_metadata(path: Path) -> dict[str, Any]:
             "make a model of it with `skypart new` or `skypart train`"
         )
     try:
-        version = _of_kind(int, json.loads(header["format_version"]), "format_version")
+        version = _check_type(int, json.loads(header["format_version"]), "format_version")
         if version > FORMAT_VERSION:
             raise SkyPartError(f"{path}: model format {version} is newer than {FORMAT_VERSION}; upgrade skypart")
         found: dict[str, Any] = header | {"format_version": version, "skypart_version": header["skypart_version"]}
@@ -101,13 +101,13 @@ def read_metadata(path: Path) -> dict[str, Any]:
 
 def _settings(content: Any, section: str, wanted: dict[str, type]) -> Any:
     """`content`, if it is a dict with the settings that are `wanted`; else a KeyError or TypeError."""
-    _of_kind(dict, content, section)
+    _check_type(dict, content, section)
     for name, kind in wanted.items():
-        _of_kind(kind, content[name], f"{name} of {section}")
+        _check_type(kind, content[name], f"{name} of {section}")
     return content
 
 
-def _of_kind(kind: type, value: Any, name: str) -> Any:
+def _check_type(kind: type, value: Any, name: str) -> Any:
     """`value`, if it is of just that kind (a bool is no int); else a TypeError."""
     if type(value) is not kind:
         raise TypeError(f"{name} is {value!r}")

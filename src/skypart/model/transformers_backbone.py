@@ -15,7 +15,7 @@ class TransformersBackbone(nn.Module):
     The number of prefix tokens (CLS, registers) is the token count less the patch grid.
     """
 
-    undecayed: tuple[str, ...] = ()
+    no_weight_decay: tuple[str, ...] = ()
 
     def __init__(self, model: Any) -> None:
         super().__init__()

@@ -13,7 +13,7 @@ from skypart.errors import SkyPartError
 from skypart.model.positions import PositionMode, interpolate_positions
 from skypart.model.projection import project
 
-CPU_ROUND = 6
+CPU_CHUNK = 6
 """Images that go together through blocks without gradient on a CPU: what a layer writes the next finds in the cache."""
 
 
@@ -156,10 +156,10 @@ class VisionTransformer(nn.Module):
     """Patch embedding, CLS and register tokens, positions, blocks, and a final norm at every tap.
 
     `freeze` decides which blocks learn; the frozen ones run without gradient, whatever the caller does.
-    undecayed: beginnings of the names of parameters that get no weight decay, beside norms and biases.
+    no_weight_decay: beginnings of the names of parameters that get no weight decay, beside norms and biases.
     """
 
-    undecayed = ("pos_embed", "cls_token", "register_tokens")
+    no_weight_decay = ("pos_embed", "cls_token", "register_tokens")
 
     def __init__(self, config: ViTConfig) -> None:
         super().__init__()
@@ -242,15 +242,15 @@ class VisionTransformer(nn.Module):
         learns = max(start, min(stop, self.frozen_blocks)) if torch.is_grad_enabled() else stop
         if start < learns:
             with torch.no_grad():
-                x = self._run_still(x, start, learns)
+                x = self._run_without_gradient(x, start, learns)
         for block in self.blocks[learns:stop]:
             x = checkpoint(block, x, use_reentrant=False) if self.gradient_checkpointing else block(x)
         return x
 
-    def _run_still(self, x: Tensor, start: int, stop: int) -> Tensor:
+    def _run_without_gradient(self, x: Tensor, start: int, stop: int) -> Tensor:
         """`run` where nothing is kept for a gradient: on a CPU a few images at a time, in one piece when exported."""
         rounds = x.device.type == "cpu" and not torch.compiler.is_compiling()
-        parts = torch.split(x, CPU_ROUND) if rounds else (x,)
+        parts = torch.split(x, CPU_CHUNK) if rounds else (x,)
         done = []
         for part in parts:
             for block in self.blocks[start:stop]:
@@ -258,7 +258,7 @@ class VisionTransformer(nn.Module):
             done.append(part)
         return done[0] if len(done) == 1 else torch.cat(done)
 
-    def split(self, x: Tensor, grid: tuple[int, int]) -> Tokens:
+    def split_tokens(self, x: Tensor, grid: tuple[int, int]) -> Tokens:
         """Apply the final norm to (batch, tokens, dim) and name its parts."""
         x = self.norm(x)
         return Tokens(x[:, 0], x[:, 1 + self.config.registers :], grid)
@@ -269,7 +269,7 @@ class VisionTransformer(nn.Module):
         images: (batch, 3, height, width), normalised; height and width divisible by the patch. Models that share
         the frozen part (a student and its moving average) can share its result.
         """
-        wanted = self._wanted(taps)
+        wanted = self._check_taps(taps)
         with torch.set_grad_enabled(torch.is_grad_enabled() and self.frozen_blocks == 0):
             x, grid = self.embed(images)
         inside: dict[int, Tensor] = {}
@@ -282,12 +282,12 @@ class VisionTransformer(nn.Module):
 
     def finish(self, trunk: Trunk, taps: Sequence[int] | None = None) -> list[Tokens]:
         """Tokens after each block count in `taps`, from a trunk made for the same taps."""
-        wanted = self._wanted(taps)
+        wanted = self._check_taps(taps)
         x, done = trunk.x, trunk.blocks
-        found = {tap: self.split(trunk.inside[tap], trunk.grid) for tap in set(wanted) if tap in trunk.inside}
+        found = {tap: self.split_tokens(trunk.inside[tap], trunk.grid) for tap in set(wanted) if tap in trunk.inside}
         for tap in sorted(set(wanted) - set(found)):
             x = self.run(x, done, tap)
-            found[tap] = self.split(x, trunk.grid)
+            found[tap] = self.split_tokens(x, trunk.grid)
             done = tap
         return [found[tap] for tap in wanted]
 
@@ -298,7 +298,7 @@ class VisionTransformer(nn.Module):
         """
         return self.finish(self.trunk(images, taps), taps)
 
-    def _wanted(self, taps: Sequence[int] | None) -> list[int]:
+    def _check_taps(self, taps: Sequence[int] | None) -> list[int]:
         """The taps asked for, checked."""
         wanted = list(taps) if taps is not None else [self.depth]
         if not wanted or min(wanted) < 1 or max(wanted) > self.depth:

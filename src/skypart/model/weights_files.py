@@ -64,16 +64,16 @@ def load_strictly(module: nn.Module, state: Mapping[str, Tensor], source: str) -
     wanted = module.state_dict()
     problems = []
     if missing := sorted(set(wanted) - set(state)):
-        problems.append(f"missing {_listed(missing)}")
+        problems.append(f"missing {_format_list(missing)}")
     if unexpected := sorted(set(state) - set(wanted)):
-        problems.append(f"unexpected {_listed(unexpected)}")
+        problems.append(f"unexpected {_format_list(unexpected)}")
     wrong = [
         f"{key} {tuple(state[key].shape)} instead of {tuple(wanted[key].shape)}"
         for key in sorted(set(wanted) & set(state))
         if state[key].shape != wanted[key].shape
     ]
     if wrong:
-        problems.append(f"wrong shape {_listed(wrong)}")
+        problems.append(f"wrong shape {_format_list(wrong)}")
     if problems:
         raise SkyPartError(
             f"{source}: the weights are of another architecture: {'; '.join(problems)}; "
@@ -82,7 +82,7 @@ def load_strictly(module: nn.Module, state: Mapping[str, Tensor], source: str) -
     module.load_state_dict(dict(state))
 
 
-def _listed(names: list[str], most: int = 12) -> str:
+def _format_list(names: list[str], most: int = 12) -> str:
     """A readable list with its count, cut after `most`."""
     shown = ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
     return f"({len(names)}): {shown}"

@@ -28,6 +28,6 @@ class MovingAverage:
             else:
                 mine.copy_(others[name])
 
-    def moving(self) -> dict[str, Tensor]:
+    def state_dict(self) -> dict[str, Tensor]:
         """The state dict of the average."""
         return self.model.state_dict()

@@ -25,7 +25,7 @@ FORMAT_VERSION = 1
 _NAME = re.compile(r"^step-(\d{8})\.ckpt\.safetensors$")
 
 
-class DamagedError(SkyPartError):
+class DamagedCheckpointError(SkyPartError):
     """A checkpoint that no version of SkyPart could read."""
 
 
@@ -74,35 +74,35 @@ def save_checkpoint(
             save_file({k: v.detach().cpu().clone().contiguous() for k, v in tensors.items()}, temporary, metadata)
         except SafetensorError as error:
             raise SkyPartError(f"cannot write {path}: {error}; free the disk or choose another place") from error
-    found = checkpoints(folder)
+    found = list_checkpoints(folder)
     place = found.index(path)
-    for other in [*found[: max(place + 1 - keep, 0)], *filter(_damaged, found[place + 1 :])]:
+    for other in [*found[: max(place + 1 - keep, 0)], *filter(_is_damaged, found[place + 1 :])]:
         other.unlink()
     return path
 
 
-def checkpoints(folder: Path) -> list[Path]:
+def list_checkpoints(folder: Path) -> list[Path]:
     """The checkpoints in `folder`, oldest first."""
     return sorted(path for path in folder.glob("step-*.ckpt.safetensors") if _NAME.match(path.name))
 
 
 def newest_checkpoint(folder: Path) -> Path | None:
     """The newest whole checkpoint; a damaged newer one is named and passed over, any other trouble is an error."""
-    for path in reversed(checkpoints(folder)):
+    for path in reversed(list_checkpoints(folder)):
         try:
             read_facts(path)
             return path
-        except DamagedError as error:
+        except DamagedCheckpointError as error:
             console.print(f"[yellow]passing over {path.name}: {error}[/]")
     return None
 
 
-def _damaged(path: Path) -> bool:
+def _is_damaged(path: Path) -> bool:
     """Whether nothing can go on from this checkpoint; not where it only cannot be read here and now."""
     try:
         read_facts(path)
     except SkyPartError as error:
-        return isinstance(error, DamagedError)
+        return isinstance(error, DamagedCheckpointError)
     return False
 
 
@@ -114,7 +114,7 @@ def read_facts(path: Path) -> tuple[Progress, dict[str, Any]]:
         with safe_open(path, "pt") as file:
             header = file.metadata() or {}
     except SafetensorError as error:
-        raise DamagedError(f"{path}: not a readable checkpoint ({error}); use an older one") from error
+        raise DamagedCheckpointError(f"{path}: not a readable checkpoint ({error}); use an older one") from error
     except OSError as error:
         raise SkyPartError(
             f"{path}: cannot be read ({error.strerror or error}); mend its rights or its disk, or move it away to go "
@@ -127,7 +127,7 @@ def read_facts(path: Path) -> tuple[Progress, dict[str, Any]]:
             raise SkyPartError(f"{path}: written by a newer skypart; upgrade it to resume")
         return Progress(**json.loads(header["progress"])), json.loads(header["facts"])
     except (KeyError, ValueError) as error:
-        raise DamagedError(f"{path}: its header is damaged ({error}); use an older one") from error
+        raise DamagedCheckpointError(f"{path}: its header is damaged ({error}); use an older one") from error
     except TypeError as error:
         raise SkyPartError(f"{path}: written by another skypart ({error}); go on with the one that wrote it") from error
 
@@ -138,12 +138,12 @@ def load_checkpoint(path: Path, modules: Mapping[str, nn.Module], optimiser: Ada
     with safe_open(path, "pt") as file:
         tensors = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118
     for name, module in modules.items():
-        load_strictly(module, _under(tensors, f"{name}/"), f"{path} ({name})")
+        load_strictly(module, _strip_prefix(tensors, f"{name}/"), f"{path} ({name})")
     names = parameter_names(modules)
     state: dict[Tensor, dict[str, Tensor]] = {}
     for group in optimiser.param_groups:
         for parameter in group["params"]:
-            stored = _under(tensors, f"optimiser/{names[id(parameter)]}/")
+            stored = _strip_prefix(tensors, f"optimiser/{names[id(parameter)]}/")
             if stored:
                 state[parameter] = {
                     key: value if key == "step" else value.to(parameter.device) for key, value in stored.items()
@@ -163,7 +163,7 @@ def parameter_names(modules: Mapping[str, nn.Module]) -> dict[int, str]:
     }
 
 
-def _under(tensors: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
+def _strip_prefix(tensors: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
     """The tensors whose names start with `prefix`, without it."""
     return {key[len(prefix) :]: value for key, value in tensors.items() if key.startswith(prefix)}
 

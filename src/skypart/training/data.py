@@ -67,7 +67,7 @@ class TrainingImages(Dataset[tuple[Tensor, int]]):
         self.weather = [WeatherTransform(profile, seed) for profile in profiles]
         self.weather_share = weather_share
 
-    def weather_of(self, draw: Draw) -> tuple[WeatherTransform, str] | None:
+    def weather_for(self, draw: Draw) -> tuple[WeatherTransform, str] | None:
         """The weather that falls on a `Draw`, and its key; None for satellites and where there is none."""
         record = self.records[draw.record]
         if not self.weather or record.view != "drone":
@@ -77,7 +77,7 @@ class TrainingImages(Dataset[tuple[Tensor, int]]):
             return None
         return self.weather[int(chance.integers(len(self.weather)))], f"{record.location}/{record.path.name}"
 
-    def held_out(self, record: Record) -> ImageLike:
+    def read_held_out(self, record: Record) -> ImageLike:
         """A drone image kept out of training, neither cropped nor coloured: in weather as often as training is, but the
         same at every call."""
         key = f"{record.location}/{record.path.name}"
@@ -96,7 +96,7 @@ class TrainingImages(Dataset[tuple[Tensor, int]]):
         image = self.augmentation.orient(read_rgb(record.path), record.view == "satellite", draw.shared, draw.seed)
         rng = np.random.default_rng(draw.seed)
         image = self.augmentation.frame(image, rng, drone)
-        found = self.weather_of(draw)
+        found = self.weather_for(draw)
         if found is not None:
             weather, key = found
             image = weather(image, key, draw.seed)
@@ -104,7 +104,7 @@ class TrainingImages(Dataset[tuple[Tensor, int]]):
         return torch.from_numpy(self.preprocessing.finish(varied)), draw.record
 
 
-class _Told(Dataset[tuple[Tensor, int] | SkyPartError]):
+class _ErrorsAsValues(Dataset[tuple[Tensor, int] | SkyPartError]):
     """Images, or why one cannot be had: raised in a loading process, an error comes back as a traceback around it."""
 
     def __init__(self, images: TrainingImages) -> None:
@@ -132,11 +132,11 @@ class TrainingData:
         mine = [batch[share.start * each : share.stop * each] for batch in self.sampler.epoch(epoch)[first_step:]]
         cv2.setNumThreads(1)  # before the fork: a copy of OpenCV's thread pool would wait for its threads for ever
         loader: DataLoader[Any] = DataLoader(
-            _Told(self.images),
+            _ErrorsAsValues(self.images),
             batch_sampler=mine,
             num_workers=self.loader_workers,
             collate_fn=self.collate,
-            worker_init_fn=_one_thread,
+            worker_init_fn=_init_loader_process,
             pin_memory=self.workers.device.type == "cuda",
             prefetch_factor=4 if self.loader_workers else None,
             generator=torch.Generator(),  # else it draws from, and so changes, the random state that is saved
@@ -165,7 +165,7 @@ class TrainingData:
         )
 
 
-def _one_thread(_: int) -> None:
+def _init_loader_process(_: int) -> None:
     """Keep a loading process to one core; the model has the others. Ctrl-C is for the main process to answer."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)

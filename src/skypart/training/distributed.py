@@ -24,7 +24,7 @@ class Workers:
     device: torch.device
 
     @property
-    def leads(self) -> bool:
+    def is_leader(self) -> bool:
         """Whether this process writes files and talks."""
         return self.rank == 0
 
@@ -48,7 +48,7 @@ def start_workers(device: str) -> Workers:
     rank, local = int(os.environ.get("RANK", "0")), int(os.environ.get("LOCAL_RANK", "0"))
     if device == "auto":
         device = "cuda" if torch.cuda.is_available() else "cpu"
-    chosen = _checked_device(device, local)
+    chosen = _find_device(device, local)
     if chosen.type == "cuda":
         torch.cuda.set_device(chosen)
     if world > 1 and not dist.is_initialized():
@@ -60,7 +60,7 @@ def start_workers(device: str) -> Workers:
     return Workers(rank, world, chosen)
 
 
-def _checked_device(name: str, local: int) -> torch.device:
+def _find_device(name: str, local: int) -> torch.device:
     """The device called `name`, with the number `local` where a GPU has none; or a sentence about why there is none."""
     try:
         device = torch.device(name)

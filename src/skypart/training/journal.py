@@ -23,13 +23,15 @@ from skypart.progress import console
 class Journal:
     """Logs scalars of a run that goes on at step `done`; only the leading process has one that writes."""
 
-    def __init__(self, folder: Path, total: int, done: int, wandb: str, recipe: Mapping[str, Any], leads: bool) -> None:
-        self.leads, self.folder = leads, folder
-        if not leads:
+    def __init__(
+        self, folder: Path, total: int, done: int, wandb: str, recipe: Mapping[str, Any], is_leader: bool
+    ) -> None:
+        self.is_leader, self.folder = is_leader, folder
+        if not is_leader:
             return
         try:
             folder.mkdir(parents=True, exist_ok=True)
-            _cut_back(folder / "log.jsonl", done)
+            _truncate_log(folder / "log.jsonl", done)
             self.board = SummaryWriter(folder / "tensorboard", purge_step=done)
             self.lines = (folder / "log.jsonl").open("a", encoding="utf-8")
         except OSError as error:
@@ -48,7 +50,7 @@ class Journal:
 
     def __enter__(self) -> Self:
         """Start the bar."""
-        if self.leads:
+        if self.is_leader:
             self.live.start()
         return self
 
@@ -56,7 +58,7 @@ class Journal:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         """Close everything; what fails at that is told only where nothing failed before."""
-        if not self.leads:
+        if not self.is_leader:
             return
         self.live.stop()
         if not console.is_terminal:
@@ -76,18 +78,18 @@ class Journal:
 
     def step(self, step: int, state: str) -> None:
         """Move the bar to `step`, with a line about its losses under it."""
-        if self.leads:
+        if self.is_leader:
             self.bar.update(self.task, completed=step)
             self.state.plain = f"  {state}"
 
     def say(self, text: str) -> None:
         """A line above the bar."""
-        if self.leads:
+        if self.is_leader:
             self.live.console.print(text)
 
     def record(self, kind: str, step: int, scalars: Mapping[str, float]) -> None:
         """Log `scalars` of `kind` (train, validation, health) at `step`."""
-        if not self.leads:
+        if not self.is_leader:
             return
         try:
             for key, value in scalars.items():
@@ -135,17 +137,17 @@ def _wandb_id(folder: Path, done: int) -> str:
     return kept
 
 
-def _cut_back(log: Path, done: int) -> None:
+def _truncate_log(log: Path, done: int) -> None:
     """Drop the lines of steps that a run going on at `done` does again, and what a kill left half-written."""
     if not log.is_file():
         return
     before = log.read_text(encoding="utf-8", errors="replace")
-    after = "".join(f"{line}\n" for line in before.split("\n") if _stays(line, done))
+    after = "".join(f"{line}\n" for line in before.split("\n") if _is_before(line, done))
     if after != before:
         write_text(log, after)
 
 
-def _stays(line: str, done: int) -> bool:
+def _is_before(line: str, done: int) -> bool:
     """Whether a line tells of what came before step `done`; a validation is of the steps before it."""
     try:
         record = json.loads(line)

@@ -26,7 +26,7 @@ from skypart.training.optimiser import learning_rate_factor, set_learning_rate
 from skypart.training.resume import resume
 from skypart.training.setup import Run
 from skypart.training.step import draw_step
-from skypart.training.validation import rank, validate
+from skypart.training.validation import ranking_key, validate
 
 
 @dataclass(frozen=True)
@@ -49,11 +49,11 @@ def train(run: Run, done: Callable[[dict[str, float]], bool] | None = None) -> R
     loop = _Loop(run, progress, done)
     with (
         Journal(
-            run.folder, run.last_step, progress.step, run.recipe.run.wandb, run.recipe.to_dict(), run.workers.leads
+            run.folder, run.last_step, progress.step, run.recipe.run.wandb, run.recipe.to_dict(), run.workers.is_leader
         ) as journal,
         _stop_on_signal(loop),
     ):
-        loop.go(journal)
+        loop.run_epochs(journal)
     model = run.folder / "model.safetensors"
     best = run.folder / "best.safetensors"
     return Result(model, best if best.is_file() else None, progress, loop.idle, loop.finished)
@@ -67,7 +67,7 @@ class _Loop:
         self.step = (
             DistributedDataParallel(run.step, find_unused_parameters=True) if run.workers.world > 1 else run.step
         )
-        self.stop_asked = False
+        self.stop_requested = False
         self.finished = False
         self.waited = self.worked = 0.0
 
@@ -76,16 +76,16 @@ class _Loop:
         """Share of the time of training steps spent waiting for images."""
         return self.waited / max(1e-9, self.waited + self.worked)
 
-    def go(self, journal: Journal) -> None:
+    def run_epochs(self, journal: Journal) -> None:
         """Epoch by epoch, until the last or until asked to stop."""
         run, per_epoch, accumulate = self.run, self.run.steps_per_epoch, self.run.recipe.batch.accumulate
         stop, begun = False, self.progress.step
         while self.progress.step < run.last_step and not self.finished and not stop:
             epoch, first = divmod(self.progress.step, per_epoch)
-            batches = self._timed(run.data.epoch(epoch, first * accumulate))
+            batches = self._count_waiting(run.data.epoch(epoch, first * accumulate))
             for several in zip(*[batches] * accumulate, strict=True):
-                self._one(several, journal)
-                stop = not all_agree(not self.stop_asked, run.workers.device)  # all processes after the same step
+                self._train_step(several, journal)
+                stop = not all_agree(not self.stop_requested, run.workers.device)  # all processes after the same step
                 every = run.recipe.run.checkpoint_every
                 at_end = self.progress.step % per_epoch == 0
                 if at_end:
@@ -96,11 +96,11 @@ class _Loop:
                     break
         self.finished = self.finished or self.progress.step >= run.last_step
         model = run.folder / "model.safetensors"
-        if self.finished and run.workers.leads and not (model.is_file() and self.progress.step == begun):
+        if self.finished and run.workers.is_leader and not (model.is_file() and self.progress.step == begun):
             self._save_student(model)
         journal.say(f"waited for images {100 * self.idle:.1f} % of the time")
 
-    def _timed(self, batches: Iterator[Batch]) -> Iterator[Batch]:
+    def _count_waiting(self, batches: Iterator[Batch]) -> Iterator[Batch]:
         """Pass batches on, counting the time spent waiting for them."""
         while True:
             start = time.perf_counter()
@@ -110,7 +110,7 @@ class _Loop:
             self.waited += time.perf_counter() - start
             yield batch
 
-    def _one(self, batches: tuple[Batch, ...], journal: Journal) -> None:
+    def _train_step(self, batches: tuple[Batch, ...], journal: Journal) -> None:
         """One step: forward, check and backward for each batch, then the optimiser."""
         run, step, recipe = self.run, self.progress.step, self.run.recipe
         begun = time.perf_counter()
@@ -134,14 +134,14 @@ class _Loop:
         """Losses of one batch; `draw` numbers the batches of the run and fixes their random numbers."""
         run, recipe = self.run, self.run.recipe
         each, rank = len(batch.images), run.workers.rank
-        patches = (recipe.backbone.size // run.student.tokens_from.patch) ** 2
+        patches = (recipe.backbone.size // run.student.backbone_interface.patch) ** 2
         joined = draw_step(run.student.head, recipe.run.seed, draw, each * run.workers.world, patches, recipe.distill)
         ramp = recipe.distill.mar_ramp_epochs * run.steps_per_epoch
         found: tuple[LossReport, HeadOutput] = self.step(
             batch,
             joined.rows(slice(rank * each, (rank + 1) * each), run.workers.device),
             run.average.model if run.average is not None else None,
-            run.teacher.of(batch.records, run.workers.device) if run.teacher is not None else None,
+            run.teacher.features_for(batch.records, run.workers.device) if run.teacher is not None else None,
             min(1.0, self.progress.step / max(1.0, ramp)),
         )
         return found
@@ -153,7 +153,7 @@ class _Loop:
         limit = run.recipe.optimiser.clip or float("inf")
         norm = float(torch.nn.utils.clip_grad_norm_(learning, limit))
         if not torch.isfinite(torch.tensor(norm)):
-            raise self._broken("the gradient", records)
+            raise self._non_finite_error("the gradient", records)
         set_learning_rate(run.optimiser, factor)
         run.optimiser.step()
         run.optimiser.zero_grad(set_to_none=True)
@@ -171,9 +171,9 @@ class _Loop:
         if not all_agree(not bad and bool(torch.isfinite(report.total)), self.run.workers.device):
             terms = [name for name, value in report.terms.items() if not torch.isfinite(value)]
             where = f"loss group {', '.join(bad)} (term {', '.join(terms)})" if bad else "the loss"
-            raise self._broken(where, records)
+            raise self._non_finite_error(where, records)
 
-    def _broken(self, what: str, records: list[int]) -> SkyPartError:
+    def _non_finite_error(self, what: str, records: list[int]) -> SkyPartError:
         """The error of a run whose numbers broke, with the batch's images written beside the log."""
         paths = [str(self.run.data.images.records[index].path) for index in records]
         listing = self.run.folder / f"broken-batch-{self.progress.step}-rank{self.run.workers.rank}.txt"
@@ -187,10 +187,10 @@ class _Loop:
     def _after_epoch(self, epoch: int, journal: Journal) -> None:
         """Validate, keep the best, warn of collapse."""
         run = self.run
-        if run.workers.leads and run.split.drone and (epoch + 1) % run.recipe.run.validate_every == 0:
+        if run.workers.is_leader and run.split.drone and (epoch + 1) % run.recipe.run.validate_every == 0:
             result = validate(run.student, run.split, run.data.images, run.workers.device)
             journal.record("validation", self.progress.step, result)
-            better = rank(result) > max(map(rank, self.progress.history), default=(-1.0, 0.0))
+            better = ranking_key(result) > max(map(ranking_key, self.progress.history), default=(-1.0, 0.0))
             self.progress.history.append({"epoch": epoch + 1, "step": self.progress.step, **result})
             journal.say(f"epoch {epoch + 1}: " + ", ".join(f"{k} {v:.2f}" for k, v in result.items()))
             if better:
@@ -207,7 +207,7 @@ class _Loop:
     def _warn_of_collapse(self, journal: Journal) -> None:
         """Look at a few training images and say so if one prototype has taken over."""
         run = self.run
-        if not run.workers.leads or not (run.student.head.readouts.current != "cls" or run.recipe.loss.part):
+        if not run.workers.is_leader or not (run.student.head.readouts.current != "cls" or run.recipe.loss.part):
             return
         with torch.no_grad():
             spread = run.split.train[:: max(1, len(run.split.train) // 8)][:8]
@@ -220,7 +220,7 @@ class _Loop:
     def _checkpoint(self) -> None:
         """Write a checkpoint from the leading process."""
         run = self.run
-        if run.workers.leads:
+        if run.workers.is_leader:
             save_checkpoint(
                 run.folder / "checkpoints", run.modules, run.optimiser, self.progress, run.facts, run.recipe.run.keep
             )
@@ -260,8 +260,8 @@ def _stop_on_signal(loop: _Loop) -> AbstractContextManager[None]:
     """Ctrl-C or SIGTERM ends the run after the current step, with a checkpoint; a second one at once."""
 
     def ask(number: int, frame: FrameType | None) -> None:
-        if loop.stop_asked:
+        if loop.stop_requested:
             raise KeyboardInterrupt
-        loop.stop_asked = True
+        loop.stop_requested = True
 
     return answering(ask, signal.SIGINT, signal.SIGTERM)

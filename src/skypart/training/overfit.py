@@ -26,7 +26,7 @@ def overfit(recipe: Recipe, workers: Workers, locations: int = 6) -> Result:
     dataset = open_training_data(recipe)
     chosen = sorted({record.location for record in dataset.train})[: max(locations, workers.world)]
     chosen = chosen[: len(chosen) // workers.world * workers.world] or chosen
-    records = [record for name in chosen for record in _few(dataset.train, name)]
+    records = [record for name in chosen for record in _select_images(dataset.train, name)]
     steps = 10
     small = replace(
         recipe,
@@ -38,15 +38,15 @@ def overfit(recipe: Recipe, workers: Workers, locations: int = 6) -> Result:
         run=replace(recipe.run, out=f"{recipe.run.out}-overfit", validate_every=1, keep=1),
     )
     with leader_first():  # always from the start
-        if workers.leads:
+        if workers.is_leader:
             shutil.rmtree(Path(small.run.out) / "checkpoints", ignore_errors=True)
             for name in MODELS:
                 (Path(small.run.out) / name).unlink(missing_ok=True)
-    run = _validated_on_itself(prepare(small, workers, records))
+    run = _validate_on_training_pairs(prepare(small, workers, records))
     return train(run, done=lambda result: result["score"] >= 100.0)
 
 
-def _few(records: Sequence[Record], name: str) -> list[Record]:
+def _select_images(records: Sequence[Record], name: str) -> list[Record]:
     """Some drone images and the tiles of one location."""
     here = [record for record in records if record.location == name]
     drone = [record for record in here if record.view == "drone"]
@@ -54,7 +54,7 @@ def _few(records: Sequence[Record], name: str) -> list[Record]:
     return drone[::step][:DRONES_PER_LOCATION] + [record for record in here if record.view == "satellite"]
 
 
-def _validated_on_itself(run: Run) -> Run:
+def _validate_on_training_pairs(run: Run) -> Run:
     """The same run, validated on its own training pairs."""
     drone = [record for record in run.split.train if record.view == "drone"]
     satellite = [record for record in run.split.train if record.view == "satellite"]

@@ -18,20 +18,20 @@ class Precision:
     frozen: torch.dtype | None = None
 
 
-def native_bfloat16() -> bool | None:
+def has_native_bfloat16() -> bool | None:
     """Whether this processor multiplies in bfloat16 itself rather than emulating it; None where torch cannot tell."""
     has: dict[str, object] = getattr(torch.cpu, "get_capabilities", dict)()  # which older ones lack
     return any(has.get(name) for name in ("avx512_bf16", "amx_bf16", "bf16", "sve_bf16")) if has else None
 
 
-def precision_of(recipe: Recipe, device: torch.device) -> Precision:
+def choose_precision(recipe: Recipe, device: torch.device) -> Precision:
     """What the recipe asks for; `auto`: bfloat16 on a GPU that has it, and on a processor that has it for what is
     still. There a run's figures hang on the processor a little; gradients and how several processes agree do not."""
     asked = recipe.optimiser.precision
     gpu = device.type == "cuda" and torch.cuda.is_bf16_supported()
     if asked == "bfloat16" or (asked == "auto" and gpu):
         return Precision(torch.bfloat16, torch.bfloat16)
-    if asked == "auto" and device.type == "cpu" and native_bfloat16():
+    if asked == "auto" and device.type == "cpu" and has_native_bfloat16():
         return Precision(None, torch.bfloat16)
     return Precision()
 

@@ -131,7 +131,7 @@ def load_recipe(path: str | Path, overrides: Sequence[str] = ()) -> Recipe:
     merged = _read_extended(Path(path), ())
     chosen: dict[str, Any] = {}
     for override in overrides:
-        _override(chosen, override, merged)
+        _apply_override(chosen, override, merged)
     return build_recipe(_merge(merged, chosen), str(path))
 
 
@@ -214,7 +214,7 @@ def _read_extended(path: Path, seen: tuple[Path, ...]) -> dict[str, Any]:
     return _merge(_read_extended(path.parent / str(parent), (*seen, path.resolve())), content)
 
 
-def _override(sections: dict[str, Any], text: str, below: Mapping[str, Any]) -> None:
+def _apply_override(sections: dict[str, Any], text: str, below: Mapping[str, Any]) -> None:
     """Add one `section.key=value` to `sections`; the section may be omitted where only one has the key.
 
     below: the tables that are overridden.
@@ -260,14 +260,14 @@ def _build(cls: type[T], values: Mapping[str, Any], source: str, prefix: str) ->
             section_class = settings_class(kind) if kind else hints[key]
             built[key] = _build(section_class, section, source, f"{prefix}{key}.")
         else:
-            built[key] = _typed(hints[key], value, source, f"{prefix}{key}")
+            built[key] = _check_value(hints[key], value, source, f"{prefix}{key}")
     try:
         return cls(**built)
     except SkyPartError as error:  # values of one section that cannot work together
         raise SkyPartError(f"{source}: {prefix}{error}") from error
 
 
-def _typed(hint: Any, value: Any, source: str, key: str) -> Any:
+def _check_value(hint: Any, value: Any, source: str, key: str) -> Any:
     """`value` as the type of its field. Converts ints to floats and lists to tuples, nothing else."""
     plain = getattr(hint, "__origin__", hint)
     if plain is float and isinstance(value, int) and not isinstance(value, bool):
@@ -279,12 +279,12 @@ def _typed(hint: Any, value: Any, source: str, key: str) -> Any:
     except ValidationError as error:
         problem = error.errors()[0]
         limits = _limits(hint)
-        if limits and problem["type"] in _BEYOND:
+        if limits and problem["type"] in _LIMIT_ERRORS:
             raise SkyPartError(f"{source}: {key} = {value!r} cannot be trained with; choose one {limits}") from error
         raise SkyPartError(f"{source}: {key} = {value!r} does not fit ({problem['msg']}); correct it") from error
 
 
-_BEYOND = {"greater_than", "greater_than_equal", "less_than", "less_than_equal", "finite_number"}
+_LIMIT_ERRORS = {"greater_than", "greater_than_equal", "less_than", "less_than_equal", "finite_number"}
 """Pydantic's names of errors about limits."""
 
 

@@ -18,7 +18,7 @@ def resume(run: Run) -> Progress:
     """Go on from the newest checkpoint, if it belongs to the same recipe and data."""
     newest = newest_checkpoint(run.folder / "checkpoints")
     if newest is None:
-        _refuse_strangers(run)
+        _check_no_other_models(run)
         return Progress()
     _, facts = read_facts(newest)
     if facts["data"]["fingerprint"] != run.facts["data"]["fingerprint"]:
@@ -38,14 +38,14 @@ def resume(run: Run) -> Progress:
     progress = load_checkpoint(newest, run.modules, run.optimiser)
     codes = facts["code"].split(_THEN)
     if codes[-1] != run.facts["code"] and progress.step < run.last_step:
-        if run.workers.leads:
+        if run.workers.is_leader:
             console.print(f"begun with the code {codes[-1]}, going on with {run.facts['code']}: last digits may differ")
         codes.append(run.facts["code"])
     run.facts["code"] = _THEN.join(codes)
     return progress
 
 
-def _refuse_strangers(run: Run) -> None:
+def _check_no_other_models(run: Run) -> None:
     """A run that begins must not end beside, or in place of, another run's models."""
     for name in MODELS:
         if (run.folder / name).is_file():
@@ -56,7 +56,7 @@ def _refuse_strangers(run: Run) -> None:
 
 
 # What may differ between a run and its continuation: nothing of this changes a single number.
-_FREE = {
+_MAY_DIFFER = {
     "data.root",
     "data.also",
     "data.workers",
@@ -77,7 +77,7 @@ def _differences(old: dict[str, Any], new: dict[str, Any]) -> list[str]:
     for dotted in keys:
         section, key = dotted.split(".")
         before = old.get(section, {}).get(key, usual[section].get(key))
-        if dotted not in _FREE and _plain(before) != _plain(new[section][key]):
+        if dotted not in _MAY_DIFFER and _plain(before) != _plain(new[section][key]):
             changed.append(dotted)
     return changed
 

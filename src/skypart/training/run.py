@@ -32,13 +32,13 @@ def train_recipe(path: Path, overrides: Sequence[str], only_overfit: bool) -> tu
                 told = f"stopped at step {result.progress.step}, before it was known"
         else:
             result = train(prepare(recipe, workers))
-            told = _told(result)
-        return told if workers.leads else "", 0 if result.finished else STOPPED
+            told = _summary(result)
+        return told if workers.is_leader else "", 0 if result.finished else STOPPED
     finally:
         stop_workers()
 
 
-def _told(result: Result) -> str:
+def _summary(result: Result) -> str:
     """One sentence about a run."""
     if not result.finished:
         return f"stopped at step {result.progress.step}; start the same command again to go on"

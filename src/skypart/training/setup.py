@@ -23,7 +23,7 @@ from skypart.images.preprocess import Preprocessing
 from skypart.images.weather import RENDERING
 from skypart.losses.geopart import GeoPartLoss
 from skypart.model.cost import parameters_by_module
-from skypart.model.embedder import checked_size, model_file
+from skypart.model.embedder import check_input_size, model_file
 from skypart.model.heads import describe_settings
 from skypart.model.skypart import SkyPart
 from skypart.model.storage import load_model
@@ -35,7 +35,7 @@ from skypart.training.distributed import Workers, leader_first
 from skypart.training.hard_negatives import location_similarity
 from skypart.training.journal import load_wandb
 from skypart.training.optimiser import build_optimiser
-from skypart.training.precision import precision_of
+from skypart.training.precision import choose_precision
 from skypart.training.recipe import DataRecipe, Recipe
 from skypart.training.step import TrainingStep
 from skypart.training.teacher import TeacherFeatures
@@ -123,14 +123,14 @@ def prepare(recipe: Recipe, workers: Workers, records: Sequence[Record] | None =
     student = build_student(recipe)
     start = student.provenance
     student.to(workers.device)
-    if workers.leads:
+    if workers.is_leader:
         _report_other_head(recipe, student)
     data = _build_data(recipe, split, student.preprocessing, workers)
     teacher = _build_teacher(recipe, split, folder, workers)
     average = MovingAverage(student, recipe.distill.ema) if recipe.loss.distill and recipe.loss.ema else None
     torch.manual_seed(recipe.run.seed)  # again, so that a run starts the same with and without a teacher
     loss = _build_loss(recipe, student, len(data.sampler.index.names), teacher, average)
-    if workers.leads:
+    if workers.is_leader:
         _report_left_out(loss, student)
     return Run(
         recipe=recipe,
@@ -143,7 +143,7 @@ def prepare(recipe: Recipe, workers: Workers, records: Sequence[Record] | None =
         teacher=teacher,
         loss=loss.to(workers.device),
         optimiser=build_optimiser(student, loss, recipe.optimiser),
-        step=TrainingStep(student, loss, precision_of(recipe, workers.device)),
+        step=TrainingStep(student, loss, choose_precision(recipe, workers.device)),
         preprocessing=student.preprocessing,
         facts=_facts(recipe, dataset, split, data),
         start=start,
@@ -152,7 +152,7 @@ def prepare(recipe: Recipe, workers: Workers, records: Sequence[Record] | None =
 
 def _check_folder(recipe: Recipe, workers: Workers) -> Path:
     """The run's folder. Raises for what would otherwise fail only after hours of teacher features."""
-    if recipe.run.wandb and workers.leads:
+    if recipe.run.wandb and workers.is_leader:
         load_wandb()
     folder = Path(recipe.run.out)
     if folder.exists() and not folder.is_dir():
@@ -242,11 +242,11 @@ def build_student(recipe: Recipe) -> SkyPart:
         student = SkyPart.from_backbone(recipe.backbone.name, recipe.head, recipe.run.seed)
     student.preprocessing = replace(
         student.preprocessing,
-        size=checked_size(student, recipe.backbone.size),
+        size=check_input_size(student, recipe.backbone.size),
         level=recipe.backbone.level or student.preprocessing.level,
     )
     student.freeze(recipe.backbone.trainable_blocks)
-    student.tokens_from.gradient_checkpointing = recipe.backbone.gradient_checkpointing
+    student.backbone_interface.gradient_checkpointing = recipe.backbone.gradient_checkpointing
     return student.train()
 
 
@@ -264,7 +264,7 @@ def _build_data(recipe: Recipe, split: HoldOut, preprocessing: Preprocessing, wo
                 recipe.backbone.size,
                 Path(recipe.run.out),
                 workers.device,
-                precision_of(recipe, workers.device).frozen,
+                choose_precision(recipe, workers.device).frozen,
             )
     sampler = BalancedSampler(
         split.train,

@@ -44,7 +44,7 @@ class TrainingStep(nn.Module):
         average: the moving average, or None. teacher: (b, teacher dim) features, or None.
         """
         images, learning, frozen = batch.images, self.precision.learning, self.precision.frozen
-        backbone = self.student.tokens_from
+        backbone = self.student.backbone_interface
         # where all blocks learn, so do the embeddings, and the average has its own
         separate = isinstance(backbone, VisionTransformer) and backbone.frozen_blocks == 0
         with autocast(images.device, learning if separate else frozen):

@@ -39,7 +39,7 @@ class TeacherFeatures:
         """Width of the teacher's CLS."""
         return int(self.features.shape[1])
 
-    def of(self, records: Sequence[int], device: torch.device) -> Tensor:
+    def features_for(self, records: Sequence[int], device: torch.device) -> Tensor:
         """Features (b, dim) of the records with these indices."""
         return self.features[list(records)].to(device)
 

@@ -48,7 +48,7 @@ def hold_out(records: Sequence[Record], share: float, drone_per_location: int, s
     return HoldOut([r for r in records if r.location not in kept], drone, satellite)
 
 
-def rank(result: Mapping[str, float]) -> tuple[float, float]:
+def ranking_key(result: Mapping[str, float]) -> tuple[float, float]:
     """What the best epoch is best in: the score, and where few held-out locations make that equal, both APs."""
     return result["score"], result["D2S AP"] + result["S2D AP"]
 
@@ -65,7 +65,7 @@ def validate(model: SkyPart, split: HoldOut, images: TrainingImages, device: tor
     drone, satellite = split.drone, split.satellite
     drone_vectors = np.concatenate(
         [
-            embedder.embed([images.held_out(record) for record in drone[first : first + _BATCH]])
+            embedder.embed([images.read_held_out(record) for record in drone[first : first + _BATCH]])
             for first in range(0, len(drone), _BATCH)
         ]
     )

@@ -55,7 +55,7 @@ _BLOCK = re.compile(r"^(?:encoder\.layer|layers|blocks(?:\.\d+(?=\.\d))?)\.(\d+)
 _QKV = re.compile(r"^attention\.(?:attention\.)?(query|key|value|q_proj|k_proj|v_proj)\.(weight|bias)$")
 
 
-def translate(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+def convert_state_dict(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Rename a published state dict to our (the original DINOv2) key names; heads and mask tokens are left out."""
     renamed: dict[str, Tensor] = {}
     thirds: dict[str, dict[str, Tensor]] = {}

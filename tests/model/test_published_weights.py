@@ -13,7 +13,7 @@ from torch import Tensor
 from skypart.errors import SkyPartError
 from skypart.model import VisionTransformer, ViTConfig, load_backbone
 from skypart.model.positions import sincos_positions
-from tests.model.builders import pictures, scrambled_vit
+from tests.model.builders import random_images, scrambled_vit
 
 State = dict[str, Tensor]
 PLAIN = ViTConfig(patch=14, dim=128, depth=2, heads=2, hidden=256, grid=(4, 4), layer_scale=False)
@@ -23,7 +23,7 @@ SCALED = replace(PLAIN, layer_scale=True)
 def tokens(vit: torch.nn.Module, rows: int = 4, columns: int = 4) -> Tensor:
     """CLS and patches together, (2, 1 + patches, dim)."""
     with torch.no_grad():
-        found = vit.eval()(pictures(2, rows * 14, columns * 14))[0]
+        found = vit.eval()(random_images(2, rows * 14, columns * 14))[0]
     return torch.cat([found.cls[:, None], found.patches], dim=1)
 
 
@@ -158,7 +158,7 @@ def test_mocov3_has_twelve_heads_and_keeps_the_trained_encoder(turned: bool, tmp
     torch.save({"epoch": 300, "arch": "vit_small", "state_dict": state, "optimizer": {}}, tmp_path / "vit-s.pth.tar")
     same = loaded(tmp_path / "vit-s.pth.tar")
     assert same.config == config
-    images = pictures(1, 224, 224)
+    images = random_images(1, 224, 224)
     with torch.no_grad():
         assert torch.equal(same.eval()(images)[0].patches, base(images)[0].patches)
 
@@ -185,7 +185,7 @@ def test_deit_distillation_token_is_one_more_prefix_token(form: str, tmp_path: P
     same = loaded(tmp_path / "deit.pth")
     assert same.config.registers == 1
     # Token by token, with the blocks of the plain model.
-    images = pictures(2, 56, 56)
+    images = random_images(2, 56, 56)
     with torch.no_grad():
         start, _ = plain.embed(images)
         x = torch.cat([start[:, :1], (extra + place).expand(2, -1, -1), start[:, 1:]], dim=1)
