@@ -217,7 +217,7 @@ def test_bfloat16_network_outputs_give_a_float32_total() -> None:
         ({"altitude_scale": math.nan}, "altitude_scale"),
         ({"info_nce_smoothing": 1.0}, "info_nce_smoothing"),
         ({"uapa_direction": "sideways"}, "uapa_direction"),
-        ({"proxy_anchor": False}, "uapa reads the proxies"),
+        ({"proxy_anchor": False}, "uapa uses the proxies"),
         (dict.fromkeys(GROUPS, False), "all loss groups are off"),
     ],
 )
