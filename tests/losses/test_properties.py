@@ -40,7 +40,7 @@ def test_a_masked_token_does_not_reach_the_reconstruction() -> None:
     assert not torch.allclose(mixed(torch.where(masked[..., None], tokens, tokens + 7)), mixed(tokens))
 
 
-def test_reconstruction_holds_target_and_assignment_constant() -> None:
+def test_reconstruction_detaches_target_and_assignment() -> None:
     loss = MaskedReconstructionLoss(5, 7)
     tokens, assignment, descriptors = (
         normal(2, n, c, seed=c, dtype=torch.float32).requires_grad_() for n, c in [(6, 5), (6, 3), (3, 5)]
@@ -80,7 +80,7 @@ def test_uapa_temperature_lies_between_t0_and_twice_t0(scale: float) -> None:
         assert loss.min().item() >= -1e-4
 
 
-def test_uapa_temperature_rises_only_with_an_unsure_drone() -> None:
+def test_uapa_temperature_rises_only_if_the_drone_is_less_certain() -> None:
     sure, unsure = torch.eye(120)[:1] * 100, torch.zeros(1, 120)
     assert uapa_temperature(unsure, sure).item() == pytest.approx(8.0, abs=1e-5)
     assert uapa_temperature(sure, unsure).item() == 4.0
@@ -97,7 +97,7 @@ def test_uapa_moves_the_drone_and_never_the_satellite() -> None:
     assert bool((gradient[~paired] == 0).all())
 
 
-def test_patch_nce_does_not_depend_on_how_many_anchors_are_held() -> None:
+def test_patch_nce_does_not_depend_on_the_chunk_size() -> None:
     tokens = normal(len(LOCATION), 4, 5)
     prototype = torch.randint(3, tokens.shape[:2], generator=torch.Generator().manual_seed(0))
     values = [patch_nce_loss(tokens, prototype, LOCATION, IS_DRONE, anchors_at_once=n) for n in (1, 7, 1000)]
@@ -105,7 +105,7 @@ def test_patch_nce_does_not_depend_on_how_many_anchors_are_held() -> None:
     assert values[0].item() == pytest.approx(values[2].item(), rel=1e-12)
 
 
-def test_patch_nce_never_keeps_the_matrix_of_all_patches_for_the_backward_pass() -> None:
+def test_patch_nce_never_stores_the_matrix_of_all_patches() -> None:
     tokens = normal(10, 30, 8).requires_grad_()
     kept = 0
 
@@ -120,7 +120,7 @@ def test_patch_nce_never_keeps_the_matrix_of_all_patches_for_the_backward_pass()
     assert tokens.numel() < kept < 300 * 300
 
 
-def test_info_nce_scale_is_kept_below_its_maximum_and_can_come_back() -> None:
+def test_info_nce_scale_is_limited_and_can_decrease_again() -> None:
     loss = InfoNceLoss(max_scale=100)
     assert loss.log_scale.exp().item() == pytest.approx(1 / 0.07)
     loss.log_scale.data.fill_(30.0)
@@ -138,7 +138,7 @@ def test_proxy_anchor_refuses_a_location_without_proxy() -> None:
     assert ProxyAnchorLoss(6, 5)(torch.ones(0, 5), torch.tensor([], dtype=torch.long)).item() == 0.0
 
 
-def test_distillation_holds_its_targets_constant() -> None:
+def test_distillation_detaches_its_targets() -> None:
     x, target = (normal(4, 8, seed=s, dtype=torch.float32).requires_grad_() for s in (0, 1))
     for loss in (self_distillation_loss(x, target), TeacherDistillationLoss(8, 8)(x, target)):
         student, teacher = torch.autograd.grad(loss, [x, target], allow_unused=True)

@@ -39,7 +39,9 @@ def backward(output: SkyPartOutput) -> None:
 @pytest.mark.parametrize("readout", ["full", "cls", "part", "no_graph"])
 @pytest.mark.parametrize("salience_gate", [True, False])
 @pytest.mark.parametrize("trainable", [0, 2, 3])
-def test_gradients_reach_what_learns(readout: Readout, salience_gate: bool, trainable: int) -> None:
+def test_gradients_reach_exactly_the_trainable_parameters(
+    readout: Readout, salience_gate: bool, trainable: int
+) -> None:
     model = fresh(readout, salience_gate)
     model.freeze(trainable)
     backward(model(random_images(6, 56, 56), altitude=ALTITUDES))
@@ -72,7 +74,7 @@ def test_frozen_blocks_build_no_graph() -> None:
     assert seen == [False, False, True]
 
 
-def test_blocks_that_no_tap_reads_do_not_count_as_trainable() -> None:
+def test_blocks_after_the_last_tap_stay_frozen() -> None:
     model = fresh("full", patch_layer=1, cls_layer=2)
     model.freeze(3)
     backward(model(random_images(6, 56, 56), altitude=ALTITUDES))

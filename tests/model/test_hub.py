@@ -55,7 +55,7 @@ def test_round_trip_through_a_folder(described: SkyPart, tmp_path: Path) -> None
     assert same(load_torch(tmp_path / "model").model, described)
 
 
-def test_the_card_names_licence_and_stages_where_they_are_known(described: SkyPart, tmp_path: Path) -> None:
+def test_the_card_lists_known_licence_and_stages(described: SkyPart, tmp_path: Path) -> None:
     chain = {
         "licence": "cc-by-nc-4.0",
         "licence_chain": "CC-BY-NC 4.0, as its backbone.",

@@ -59,7 +59,7 @@ def test_all_prototypes_active_without_the_salience_gate() -> None:
         assert torch.equal(output.selected[b], output.descriptors[b, largest].flatten())
 
 
-def test_evaluation_is_bit_identical_whatever_altitude(tiny_model: SkyPart) -> None:
+def test_evaluation_does_not_depend_on_altitude(tiny_model: SkyPart) -> None:
     images = random_images(4, 56, 56)
     with torch.no_grad():
         first = tiny_model(images).embedding
@@ -113,7 +113,7 @@ def test_bfloat16_autocast_agrees_on_real_weights(shared_weights: Path) -> None:
     assert float((fast * exact).sum(dim=1).min()) >= 0.999
 
 
-def test_size_and_arithmetic_of_the_deployed_model() -> None:
+def test_parameters_and_multiply_adds_of_the_deployed_model() -> None:
     with torch.random.fork_rng():
         cost = measure_cost(SkyPart(VisionTransformer(ViTConfig())), 448)
     assert cost.parameters["backbone"] == 22_056_192, "ViT-S/14 of DINOv2 (22,056,576) without its mask token"
@@ -125,7 +125,7 @@ def test_size_and_arithmetic_of_the_deployed_model() -> None:
     assert (two, two_full, flops) == pytest.approx((2 * plain, 2 * full, 2 * full))
 
 
-def test_arithmetic_by_hand() -> None:
+def test_multiply_adds_by_hand() -> None:
     model = SkyPart(VisionTransformer(TINY_VIT), TINY_HEAD)
     cost = measure_cost(model, 56)
     tokens, dim = 17, 32
@@ -143,7 +143,7 @@ def test_arithmetic_by_hand() -> None:
     assert model.training, "measuring leaves the mode as it was"
 
 
-def test_settings_that_cannot_work_are_refused() -> None:
+def test_invalid_settings_are_refused() -> None:
     vit = VisionTransformer(TINY_VIT)
     with pytest.raises(SkyPartError, match="unknown readout 'both'"):
         SkyPart(vit, HeadConfig(readout="both"))  # type: ignore[arg-type]
@@ -155,7 +155,7 @@ def test_settings_that_cannot_work_are_refused() -> None:
         SkyPart(vit, HeadConfig(patch_layer=9)).eval()(random_images(1, 56, 56))
 
 
-def test_the_same_seed_gives_the_same_head_and_leaves_the_stream_alone(shared_weights: Path) -> None:
+def test_the_same_seed_gives_the_same_head_and_keeps_the_global_random_state(shared_weights: Path) -> None:
     torch.manual_seed(5)
     expected = torch.rand(1)
     torch.manual_seed(5)

@@ -56,7 +56,7 @@ def test_same_tokens_as_our_own_vit(kind: str, tmp_path: Path) -> None:
             torch.testing.assert_close(theirs.patches, own.patches, atol=1e-5, rtol=1e-5)
 
 
-def test_dinov3_prefix_tokens_are_left_out() -> None:
+def test_dinov3_prefix_tokens_are_skipped() -> None:
     oracle = make("dinov3")
     images = random_images(2, 42, 70)
     with torch.no_grad():
@@ -68,7 +68,7 @@ def test_dinov3_prefix_tokens_are_left_out() -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_model_files_keep_it(kind: str, tmp_path: Path) -> None:
+def test_model_files_restore_a_transformers_backbone(kind: str, tmp_path: Path) -> None:
     model = make_model(kind)
     assert not [key for key in model.state_dict() if "_layers" in key], "each weight is stored once"
     save_model(model, tmp_path / "model.safetensors")
@@ -109,9 +109,9 @@ def test_gradient_checkpointing_gives_the_same_gradients() -> None:
         torch.testing.assert_close(plain, recomputed, atol=1e-5, rtol=1e-5)
 
 
-def test_refusals(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unsupported_models_and_inputs_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     backbone = TransformersBackbone(make("dinov2"))
-    with pytest.raises(SkyPartError, match="not divisible by the patch of 14"):
+    with pytest.raises(SkyPartError, match="not divisible by the patch size 14"):
         backbone(random_images(1, 50, 56))
     for taps in ((0,), (4,), ()):
         with pytest.raises(SkyPartError, match="between 1 and 3"):

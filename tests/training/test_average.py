@@ -40,7 +40,7 @@ def test_average_follows_the_formula_with_its_running_statistics(sues: Path, tmp
     assert int(moving["cls_branch.norm.num_batches_tracked"]) == 3
 
 
-def test_frozen_parts_stay_bit_equal_and_nothing_learns(sues: Path, tmp_path: Path) -> None:
+def test_frozen_parameters_stay_identical_and_the_average_has_no_gradients(sues: Path, tmp_path: Path) -> None:
     student = small_run(sues, tmp_path, teacher=False).student
     average = MovingAverage(student, 0.996)
     moved(student, 0)
@@ -53,7 +53,7 @@ def test_frozen_parts_stay_bit_equal_and_nothing_learns(sues: Path, tmp_path: Pa
 
 
 @pytest.mark.parametrize(("patch_layer", "cls_layer"), [(0, 0), (1, 4), (2, 3)])
-def test_the_students_trunk_serves_the_average(sues: Path, tmp_path: Path, patch_layer: int, cls_layer: int) -> None:
+def test_the_average_can_share_the_students_trunk(sues: Path, tmp_path: Path, patch_layer: int, cls_layer: int) -> None:
     head = replace(SMALL_HEAD, patch_layer=patch_layer, cls_layer=cls_layer)
     student = small_run(sues, tmp_path, teacher=False, head=head).student
     average = MovingAverage(student, 0.9)

@@ -25,7 +25,7 @@ HALF = torch.bfloat16
         ("bfloat16", False, Precision(HALF, HALF)),
     ],
 )
-def test_what_a_processor_computes_in(
+def test_precision_on_a_cpu(
     asked: str, native: bool | None, wanted: Precision, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "has_native_bfloat16", lambda: native)
@@ -34,7 +34,7 @@ def test_what_a_processor_computes_in(
     assert choose_precision(recipe, ALONE.device) == wanted
 
 
-def test_what_the_processor_says(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_bfloat16_support_comes_from_the_capabilities_of_the_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
     for said, wanted in (({"avx512_bf16": True}, True), ({"bf16": True}, True), ({"avx2": True}, False), ({}, None)):
         monkeypatch.setattr(torch.cpu, "get_capabilities", lambda said=said: said, raising=False)
         assert has_native_bfloat16() is wanted
@@ -42,7 +42,7 @@ def test_what_the_processor_says(monkeypatch: pytest.MonkeyPatch) -> None:
     assert has_native_bfloat16() is None
 
 
-def test_frozen_blocks_and_the_average_alone_are_in_bfloat16(
+def test_only_frozen_blocks_and_the_average_use_bfloat16(
     sues: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Products of what learns stay single; losses move by what bfloat16 loses, and no further."""
