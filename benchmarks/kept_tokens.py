@@ -114,7 +114,7 @@ class Outcome:
 
 def read_tokens(student: SkyPart, size: int) -> None:
     """Let the student take kept tokens, (b, tokens, dim), for what frozen blocks make of images of `size` px."""
-    edge, trunk_of = size // student.tokens_from.patch, student.trunk
+    edge, trunk_of = size // student.backbone_interface.patch, student.trunk
     frozen = cast(VisionTransformer, student.backbone).frozen_blocks
 
     def trunk(given: Tensor) -> Trunk:

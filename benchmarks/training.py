@@ -27,7 +27,7 @@ from skypart.atomic import write_text
 from skypart.training.checkpoint import Progress
 from skypart.training.distributed import Workers
 from skypart.training.loop import _Loop
-from skypart.training.precision import native_bfloat16
+from skypart.training.precision import has_native_bfloat16
 from skypart.training.recipe import (
     BackboneRecipe,
     BatchRecipe,
@@ -115,7 +115,7 @@ def frozen_share(root: Path, scratch: Path, repetitions: int, precision: str) ->
 def train_pass(run: Run, steps: int) -> tuple[float, float]:
     """(seconds a step as training sees it, idle share) over `steps` steps of an epoch, the first left out."""
     loop = _Loop(run, Progress(step=1), None)
-    batches = loop._timed(run.data.epoch(0))
+    batches = loop._count_waiting(run.data.epoch(0))
     for number, batch in zip(range(steps + 1), batches, strict=False):
         if number == 1:  # loading processes are up
             loop.waited = loop.worked = 0.0
@@ -211,7 +211,7 @@ def main() -> None:
     load = f"{os.getloadavg()[0]:.1f}"
     with tempfile.TemporaryDirectory() as folder:
         root = make_pictures(Path(folder) / "data")
-        kinds = ("auto", "float32") if native_bfloat16() else ("auto",)
+        kinds = ("auto", "float32") if has_native_bfloat16() else ("auto",)
         frozen = {kind: frozen_share(root, Path(folder), options.repetitions, kind) for kind in kinds}
         print(json.dumps(frozen), flush=True)
         found = loading(root, Path(folder), options.steps, options.rounds)

@@ -87,7 +87,7 @@ def draws(images: TrainingImages, each: int) -> list[Draw]:
     seed = 0
     while any(left.values()):
         index = drone[seed % len(drone)]
-        found = images.weather_of(Draw(index, seed))
+        found = images.weather_for(Draw(index, seed))
         assert found is not None
         condition = found[0].condition(found[1], seed)
         if left[condition]:

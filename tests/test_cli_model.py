@@ -121,7 +121,7 @@ def test_info_in_words_and_json(run: Run, model: Path) -> None:
     ):
         assert word in out, word
     code, _, err = run("info", model, "--size", 100)
-    assert code == 2 and "not divisible by the patch of 14" in err
+    assert code == 2 and "not divisible by the patch size 14" in err
 
 
 def test_new_puts_a_head_on_a_backbone(run: Run, tmp_path: Path) -> None:
@@ -132,7 +132,7 @@ def test_new_puts_a_head_on_a_backbone(run: Run, tmp_path: Path) -> None:
     assert made.preprocessing.size == 70
     assert made.provenance["backbone"] == str(tmp_path / "vit.safetensors")
     code, _, err = run("new", tmp_path / "vit.safetensors", "-o", tmp_path / "odd.safetensors", "--size", 71)
-    assert code == 2 and "71 is not divisible by the patch of 14; use 70" in err
+    assert code == 2 and "71 is not divisible by the patch size 14; use 70" in err
     assert not (tmp_path / "odd.safetensors").exists()
 
 

@@ -15,7 +15,7 @@ from skypart.cli import app
 from skypart.images.preprocess import Preprocessing
 from skypart.model import HeadConfig, SkyPart, save_model, shipped
 from skypart.model.embedder import load_torch
-from skypart.training.checkpoint import checkpoints
+from skypart.training.checkpoint import list_checkpoints
 from skypart.training.journal import Journal
 from skypart.training.run import STOPPED
 from skypart.worlds.make import make_world
@@ -143,7 +143,7 @@ def check_what_was_made(folder: Path) -> None:
     """Models, tables and links are there and hold what the page says."""
     runs = folder / "runs"
     log = (runs / "university1652" / "log.jsonl").read_text()
-    assert log.count('"total"') >= 4 and checkpoints(runs / "university1652" / "checkpoints")
+    assert log.count('"total"') >= 4 and list_checkpoints(runs / "university1652" / "checkpoints")
     for table in ("shipped/university", "shipped/sues", "mine/university", "mine/sues", "mine/cls", "mine/half"):
         assert (runs / table / "table.md").is_file(), table
     for table in ("shipped/sues", "mine/weather"):

@@ -121,9 +121,9 @@ def info(
     json: JsonOption = False,
 ) -> None:
     """Print a model's parameters, multiply-adds (in every convention), recipe and provenance."""
-    from skypart.model.report import describe, print_description
+    from skypart.model.report import describe_model, print_description
 
-    print_description(describe(model, size), json)
+    print_description(describe_model(model, size), json)
 
 
 @app.command()

@@ -29,7 +29,7 @@ def _machine() -> list[tuple[str, str, str]]:
     """Cores, threads, memory, accelerators."""
     import torch
 
-    from skypart.training.precision import native_bfloat16
+    from skypart.training.precision import has_native_bfloat16
 
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     rows = [
@@ -43,7 +43,7 @@ def _machine() -> list[tuple[str, str, str]]:
     if hasattr(os, "sysconf") and "SC_PHYS_PAGES" in os.sysconf_names:
         memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
         rows.append(("memory", f"{memory:.1f} GiB", ""))
-    native = native_bfloat16()
+    native = has_native_bfloat16()
     if native is not None:
         support = "native: optimiser.precision=bfloat16 trains faster" if native else "emulated: slower than float32"
         rows.append(("bfloat16 on the CPU", support, ""))

@@ -41,7 +41,7 @@ def test_gradcheck(name: str) -> None:
 
 
 @pytest.mark.parametrize(("name", "situation"), [(n, s) for n, case in CASES.items() for s in case().empty])
-def test_nothing_to_do_gives_exactly_zero(name: str, situation: str) -> None:
+def test_a_batch_without_pairs_gives_exactly_zero(name: str, situation: str) -> None:
     case = CASES[name]()
     loss, data = case.empty[situation]
     inputs = leaves(data + case.parameters, torch.float32)

@@ -77,7 +77,7 @@ def term(loss: GeoPartLoss, kind: type[T_]) -> T_:
     return found
 
 
-def test_a_term_needs_what_its_forward_names() -> None:
+def test_a_term_needs_the_parameters_of_its_forward() -> None:
     assert ProxyAnchorLoss.needs == ("embedding", "location")
     assert MaskedReconstructionLoss.needs == ("tokens", "assignment", "masked", "masked_descriptors")
     needs = build(branches=True).needs
@@ -128,7 +128,7 @@ def test_the_whole_objective_is_the_kendall_sum_of_its_terms() -> None:
         assert report.terms[name].item() == pytest.approx(alone.item(), rel=1e-6)
 
 
-def test_gradients_reach_every_parameter_and_s_g_has_kendalls() -> None:
+def test_gradients_reach_every_parameter_and_s_g() -> None:
     loss = build()
     report = loss(full_batch())
     gradients = torch.autograd.grad(report.total, list(loss.parameters()))
@@ -161,7 +161,7 @@ def test_a_group_without_a_term_adds_neither_loss_nor_s(name: str) -> None:
 
 
 @pytest.mark.parametrize("group", GROUPS)
-def test_a_group_switched_off_leaves_no_term_and_no_parameter(group: str) -> None:
+def test_a_group_switched_off_has_no_terms_and_no_parameters(group: str) -> None:
     loss = build(**{group: False})
     report = loss(full_batch())
     assert set(report.groups) == set(report.weights) == set(GROUPS) - {group}
@@ -217,7 +217,7 @@ def test_bfloat16_network_outputs_give_a_float32_total() -> None:
         ({"altitude_scale": math.nan}, "altitude_scale"),
         ({"info_nce_smoothing": 1.0}, "info_nce_smoothing"),
         ({"uapa_direction": "sideways"}, "uapa_direction"),
-        ({"proxy_anchor": False}, "uapa reads the proxies"),
+        ({"proxy_anchor": False}, "uapa uses the proxies"),
         (dict.fromkeys(GROUPS, False), "all loss groups are off"),
     ],
 )
@@ -227,7 +227,7 @@ def test_unusable_configurations_are_refused(config: dict[str, Any], message: st
 
 
 @pytest.mark.parametrize("missing", ["tokens", "assignment", "masked_descriptors", "patch_prototype", "part_pooled"])
-def test_half_of_a_terms_tensors_is_an_error(missing: str) -> None:
+def test_incomplete_inputs_of_a_term_are_an_error(missing: str) -> None:
     with pytest.raises(SkyPartError, match=missing):
         build()(full_batch(**{missing: None}))
 

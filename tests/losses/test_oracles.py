@@ -44,7 +44,7 @@ def test_proxy_anchor_equals_pytorch_metric_learning(layout: tuple[torch.Tensor,
     assert ours(embedding, location).item() == pytest.approx(oracle(embedding, location).item(), rel=1e-10)
 
 
-def test_info_nce_with_one_pair_a_location_is_torch_cross_entropy() -> None:
+def test_info_nce_with_one_pair_per_location_is_torch_cross_entropy() -> None:
     location, is_drone = sampled(7, 1, 1)
     embedding = normal(len(location), 8)
     logits = F.normalize(embedding[is_drone]) @ F.normalize(embedding[~is_drone]).T / 0.07

@@ -40,7 +40,7 @@ def scrambled_vit(config: ViTConfig, seed: int = 3) -> VisionTransformer:
     return vit.eval()
 
 
-def pictures(count: int, height: int, width: int, seed: int = 0) -> Tensor:
+def random_images(count: int, height: int, width: int, seed: int = 0) -> Tensor:
     """Normalised random images (count, 3, height, width)."""
     return torch.randn(count, 3, height, width, generator=torch.Generator().manual_seed(seed))
 

@@ -64,22 +64,22 @@ def test_the_default_model_is_verified_and_described_from_its_header(default: Pa
     assert (entry.state, entry.kind, entry.place) == ("verified", "model", "shipped")
     assert entry.sha256 == hashlib.sha256(default.read_bytes()).hexdigest()
     assert "7 steps on a meadow" in entry.about and "2026-01-02" in entry.about and "56 px" in entry.about
-    card = catalogue.card_of(default)
+    card = catalogue.read_card(default)
     assert card["parameters"] == sum(p.numel() for p in tiny_model.parameters())
     assert card["backbone"] == "dinov2_vits14"
     assert skypart.load("default").size == 56
 
 
-def test_an_altered_default_model_is_refused_in_one_sentence(default: Path) -> None:
+def test_an_altered_default_model_is_refused(default: Path) -> None:
     skypart.load("default")
     flip_last_byte(default)
     assert catalogue.default_entry().state.startswith("altered")
-    with pytest.raises(SkyPartError, match=r"altered since it was shipped.*install skypart again") as told:
+    with pytest.raises(SkyPartError, match=r"altered since it was shipped.*reinstall skypart") as told:
         skypart.load("default")
     assert str(default) in str(told.value) and "\n" not in str(told.value)
 
 
-def test_the_hash_is_computed_once_a_process(default: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_hash_is_computed_once_per_process(default: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     computed = []
     real = hashlib.file_digest
 
@@ -93,7 +93,7 @@ def test_the_hash_is_computed_once_a_process(default: Path, monkeypatch: pytest.
     assert len(computed) == 1
 
 
-def test_without_its_sum_the_model_is_refused(default: Path) -> None:
+def test_a_default_model_without_a_listed_hash_is_refused(default: Path) -> None:
     sums = default.with_name("SHA256SUMS")
     assert skypart.load("default").size == 56
     for content in (None, b"", b"\xff\xfe\x00 default"):
@@ -108,15 +108,15 @@ def test_without_its_sum_the_model_is_refused(default: Path) -> None:
     assert catalogue.default_entry().state.startswith("altered"), "sha256sum's binary form is read too"
 
 
-def test_without_a_default_model(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_missing_default_model_is_reported(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     for module in (shipped, catalogue):
         monkeypatch.setattr(module, "shipped_model", lambda: tmp_path / "default.safetensors")
     assert catalogue.default_entry().state == "absent"
-    with pytest.raises(SkyPartError, match="default model is missing; install skypart again"):
+    with pytest.raises(SkyPartError, match="default model is missing; reinstall skypart"):
         skypart.load("default")
 
 
-def test_weights_folders_are_listed_with_what_they_hold(
+def test_weights_folders_are_listed_with_their_contents(
     weights: Path, tiny_model: SkyPart, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tiny_model.provenance = {"backbone": "somewhere", "training": "3 steps"}
@@ -151,9 +151,7 @@ def test_weights_folders_are_listed_with_what_they_hold(
         assert skypart.load(name).dim == tiny_model.config.embedding_dim, "every listed name can be loaded"
 
 
-def test_a_model_that_cannot_be_used_says_why_and_hides_no_other(
-    weights: Path, tiny_model: SkyPart, tmp_path: Path
-) -> None:
+def test_an_unusable_model_is_listed_with_its_error(weights: Path, tiny_model: SkyPart, tmp_path: Path) -> None:
     for name, changes in {"good": {}, "newer": {"format_version": "99"}, "odd": {"provenance": "null"}}.items():
         save_model(tiny_model, weights / "good.safetensors")
         altered(weights / "good.safetensors", weights / f"{name}.safetensors", **changes)
@@ -167,7 +165,7 @@ def test_a_model_that_cannot_be_used_says_why_and_hides_no_other(
     assert "header is damaged (provenance is None)" in known["odd"].about
 
 
-def test_a_name_in_the_list_is_what_load_takes(
+def test_listed_names_can_be_loaded(
     weights: Path, tiny_model: SkyPart, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     later = tmp_path / "later"
@@ -204,11 +202,11 @@ def test_the_hub_cache_is_listed(weights: Path, tiny_model: SkyPart, tmp_path: P
     assert known[f"someone/sky@{'a' * 40}"].place == "hub cache"
     assert not any("language-model" in name for name in known)
     assert (known["dinov2_vits14"].place, known["dinov2_vits14"].state) == ("hub cache", "here")
-    assert (known["dinov2_vitb14"].place, known["dinov2_vitb14"].state) == ("hub", "fetched at first use")
+    assert (known["dinov2_vitb14"].place, known["dinov2_vitb14"].state) == ("hub", "downloaded on first use")
     assert "moco-v3" in known["mocov3_vits16"].about and known["mocov3_vits16"].file is None
 
 
-def test_the_verb_in_words_and_json(
+def test_the_command_prints_a_table_or_json(
     default: Path, weights: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("COLUMNS", "300")

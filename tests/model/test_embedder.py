@@ -27,7 +27,7 @@ def model_path(tiny_model: SkyPart, tmp_path: Path) -> Path:
     return tmp_path / "model.safetensors"
 
 
-def test_any_batch_size_and_order(model_path: Path, tmp_path: Path) -> None:
+def test_embeddings_do_not_depend_on_batch_size_or_order(model_path: Path, tmp_path: Path) -> None:
     embedder = skypart.load(model_path)
     photos = [write_scene(tmp_path / f"{i}.png", seed=i) for i in range(11)]
     vectors = embedder.embed(photos)
@@ -41,7 +41,7 @@ def test_any_batch_size_and_order(model_path: Path, tmp_path: Path) -> None:
     np.testing.assert_allclose(embedder.embed([photos[i] for i in order], batch_size=4), vectors[order], atol=1e-5)
 
 
-def test_paths_strings_pictures_and_arrays_are_the_same(model_path: Path, tmp_path: Path) -> None:
+def test_paths_strings_images_and_arrays_give_the_same_embedding(model_path: Path, tmp_path: Path) -> None:
     embedder = skypart.load(str(model_path))
     photo = write_scene(tmp_path / "a.png")
     vectors = embedder.embed([photo, str(photo), Image.open(photo), scene()], batch_size=1)
@@ -49,7 +49,7 @@ def test_paths_strings_pictures_and_arrays_are_the_same(model_path: Path, tmp_pa
     assert embedder.embed([]).shape == (0, 48)
 
 
-def test_loading_options(model_path: Path) -> None:
+def test_load_sets_size_readout_and_device(model_path: Path) -> None:
     assert skypart.load(model_path).size == 56
     bigger = skypart.load(model_path, size=84, readout="cls")
     assert (bigger.size, bigger.interpolation, bigger.dim) == (84, "bicubic", 48)
@@ -57,10 +57,10 @@ def test_loading_options(model_path: Path) -> None:
     assert seen.assignment.shape == (6, 6, 6)
     assert seen.gate.tolist() == [0.0, 1.0, 0.0]
     for size in (0, -14, 13, 57):
-        with pytest.raises(SkyPartError, match=rf"input size {size} is not divisible by the patch of 14; use \d+"):
+        with pytest.raises(SkyPartError, match=rf"input size {size} is not divisible by the patch size 14; use \d+"):
             skypart.load(model_path, size=size)
     for device in ("nonsense", "cuda:99"):
-        with pytest.raises(SkyPartError, match=f"no device '{device}' here.*use cpu"):
+        with pytest.raises(SkyPartError, match=f"device '{device}' is not available.*use cpu"):
             skypart.load(model_path, device=device)
     with pytest.raises(SkyPartError, match="batch_size=0"):
         skypart.load(model_path).embed([scene()], batch_size=0)
@@ -77,7 +77,7 @@ def test_explanation_equals_the_model_output(model_path: Path) -> None:
     assert np.array_equal(seen.active, seen.salience > 0)
 
 
-def test_digests_tell_models_apart(tiny_model: SkyPart) -> None:
+def test_different_models_have_different_digests(tiny_model: SkyPart) -> None:
     def digest(model: SkyPart) -> str:
         return Embedder(model).digest
 
@@ -151,7 +151,7 @@ def test_eight_images_at_448_stay_below_three_gigabytes() -> None:
     assert 200_000 < kibibytes < 3_000_000
 
 
-def test_patch_tokens_alone_are_those_that_come_with_the_embedding(model_path: Path) -> None:
+def test_patch_tokens_are_the_same_with_and_without_embeddings(model_path: Path) -> None:
     embedder = load_torch(model_path)
     inputs = np.random.default_rng(0).normal(size=(2, 3, embedder.size, embedder.size)).astype(np.float32)
     embeddings, patches = embedder.embed_with_patches(inputs)
@@ -167,7 +167,7 @@ def test_patch_tokens_alone_are_those_that_come_with_the_embedding(model_path: P
     np.testing.assert_allclose(embeddings, embedder.embed_inputs(inputs), atol=1e-6)
 
 
-def test_unreadable_photos_and_places_are_told_before_the_work(
+def test_unreadable_photos_and_outputs_are_reported_before_embedding(
     tiny_model: SkyPart, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     Image.new("RGB", (40, 40), "teal").save(tmp_path / "a.png")

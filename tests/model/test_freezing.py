@@ -10,7 +10,7 @@ from skypart.model import SkyPart, VisionTransformer
 from skypart.model.heads.skypart.fusion import Readout
 from skypart.model.heads.skypart.head import SkyPartOutput
 from skypart.model.skypart import stored_name
-from tests.model.builders import TINY_HEAD, TINY_VIT, pictures, scramble, scrambled_vit
+from tests.model.builders import TINY_HEAD, TINY_VIT, random_images, scramble, scrambled_vit
 
 ALTITUDES = torch.tensor([150.0, 200.0, 250.0, 300.0, float("nan"), 210.0])
 UNUSED = {
@@ -39,10 +39,12 @@ def backward(output: SkyPartOutput) -> None:
 @pytest.mark.parametrize("readout", ["full", "cls", "part", "no_graph"])
 @pytest.mark.parametrize("salience_gate", [True, False])
 @pytest.mark.parametrize("trainable", [0, 2, 3])
-def test_gradients_reach_what_learns(readout: Readout, salience_gate: bool, trainable: int) -> None:
+def test_gradients_reach_exactly_the_trainable_parameters(
+    readout: Readout, salience_gate: bool, trainable: int
+) -> None:
     model = fresh(readout, salience_gate)
     model.freeze(trainable)
-    backward(model(pictures(6, 56, 56), altitude=ALTITUDES))
+    backward(model(random_images(6, 56, 56), altitude=ALTITUDES))
     for name, parameter in model.named_parameters():
         if name.startswith("backbone.blocks."):
             learns = int(name.split(".")[2]) >= 3 - trainable
@@ -63,19 +65,19 @@ def test_frozen_blocks_build_no_graph() -> None:
     seen: list[bool] = []
     for block in vit.blocks:
         block.register_forward_hook(lambda _m, _i, output: seen.append(output.requires_grad))
-    vit(pictures(1, 56, 56))
+    vit(random_images(1, 56, 56))
     assert seen == [False, False, True]
     # Even if somebody sets a frozen parameter free by hand.
     next(vit.blocks[0].parameters()).requires_grad_(True)
     seen.clear()
-    vit(pictures(1, 56, 56))
+    vit(random_images(1, 56, 56))
     assert seen == [False, False, True]
 
 
-def test_blocks_that_no_tap_reads_do_not_count_as_trainable() -> None:
+def test_blocks_after_the_last_tap_stay_frozen() -> None:
     model = fresh("full", patch_layer=1, cls_layer=2)
     model.freeze(3)
-    backward(model(pictures(6, 56, 56), altitude=ALTITUDES))
+    backward(model(random_images(6, 56, 56), altitude=ALTITUDES))
     for name, parameter in model.named_parameters():
         assert (parameter.grad is not None) == parameter.requires_grad, name
     assert not any(p.requires_grad for p in model.backbone.blocks[2].parameters())  # type: ignore[union-attr,index]
@@ -87,9 +89,9 @@ def test_gradient_checkpointing_gives_the_same_gradients() -> None:
     gradients = []
     for wanted in (False, True):
         model = fresh("full")
-        model.tokens_from.gradient_checkpointing = wanted
+        model.backbone_interface.gradient_checkpointing = wanted
         model.freeze(2)
-        backward(model(pictures(6, 56, 56), altitude=ALTITUDES, noise=noise))
+        backward(model(random_images(6, 56, 56), altitude=ALTITUDES, noise=noise))
         gradients.append({name: p.grad for name, p in model.named_parameters() if p.grad is not None})
     assert gradients[0].keys() == gradients[1].keys()
     for name, plain in gradients[0].items():

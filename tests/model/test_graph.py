@@ -43,7 +43,7 @@ def test_equal_to_torch_geometric_with_closed_nodes_removed() -> None:
             torch.testing.assert_close(found[b, kept], expected, atol=1e-5, rtol=1e-5)
 
 
-def test_closed_nodes_are_not_heard() -> None:
+def test_closed_nodes_do_not_affect_the_others() -> None:
     layer = GraphAttention(DIM, HEADS, WIDTH)
     scramble(layer, 1)
     nodes = drawn(1, NODES, DIM)

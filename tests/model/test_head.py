@@ -65,7 +65,7 @@ def test_aggregation_is_a_weighted_mean_with_a_residual() -> None:
                 torch.testing.assert_close(found[b, k], expected, atol=1e-5, rtol=1e-5)
 
 
-def test_hidden_tokens_have_no_part_even_if_not_finite() -> None:
+def test_hidden_tokens_do_not_matter_even_if_not_finite() -> None:
     tokens, assignment = drawn(BATCH, PATCHES, DIM), assigned()
     visible = torch.ones(BATCH, PATCHES, dtype=torch.bool)
     visible[:, 3] = False
@@ -153,7 +153,7 @@ def test_closed_prototypes_still_learn() -> None:
     torch.testing.assert_close(logits.grad, soft * (1 - soft) / 0.5)
 
 
-def test_more_floor_than_prototypes_opens_all() -> None:
+def test_min_active_above_the_number_of_prototypes_opens_all() -> None:
     gate, descriptors = salience_gate(9, -torch.ones(1, 4))
     assert gate.eval()(descriptors).active.all()
 
@@ -215,7 +215,7 @@ def test_fusion_starts_at_the_stated_weights_and_sums_to_one() -> None:
         torch.testing.assert_close(embedding[b], mixed / mixed.norm(), atol=1e-6, rtol=1e-5)
 
 
-def test_fusion_does_not_see_what_a_readout_leaves_out() -> None:
+def test_the_gate_does_not_see_branches_outside_the_readout() -> None:
     gate = FusionGate(24, 16)
     scramble(gate, 1)
     branches = nn.functional.normalize(drawn(4, 3, 24), dim=-1)
@@ -270,7 +270,7 @@ def test_film_in_evaluation_ignores_altitude_bit_by_bit() -> None:
         assert torch.equal(module(tokens, altitude), module.mean(tokens))
 
 
-def test_without_bins_one_serves_all() -> None:
+def test_without_bins_all_images_share_one() -> None:
     module = AltitudeFiLM(DIM, ())
     assert module.gamma.shape == (1, DIM)
     tokens = drawn(2, PATCHES, DIM)

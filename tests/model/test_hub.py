@@ -11,7 +11,7 @@ import torch
 from skypart.images.preprocess import Preprocessing
 from skypart.model import SkyPart
 from skypart.model.embedder import load_torch
-from tests.model.builders import pictures
+from tests.model.builders import random_images
 
 
 @pytest.fixture
@@ -22,7 +22,7 @@ def described(tiny_model: SkyPart) -> SkyPart:
 
 
 def same(one: SkyPart, other: SkyPart) -> bool:
-    images = pictures(2, 56, 56)
+    images = random_images(2, 56, 56)
     with torch.no_grad():
         return torch.equal(one(images).embedding, other(images).embedding)
 
@@ -55,7 +55,7 @@ def test_round_trip_through_a_folder(described: SkyPart, tmp_path: Path) -> None
     assert same(load_torch(tmp_path / "model").model, described)
 
 
-def test_the_card_names_licence_and_stages_where_they_are_known(described: SkyPart, tmp_path: Path) -> None:
+def test_the_card_lists_known_licence_and_stages(described: SkyPart, tmp_path: Path) -> None:
     chain = {
         "licence": "cc-by-nc-4.0",
         "licence_chain": "CC-BY-NC 4.0, as its backbone.",

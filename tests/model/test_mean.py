@@ -14,7 +14,7 @@ from skypart.model import SkyPart
 from skypart.model.embedder import load_torch
 from skypart.model.mean import main, mean_model
 from skypart.model.vit import VisionTransformer
-from tests.model.builders import TINY_HEAD, TINY_VIT, pictures
+from tests.model.builders import TINY_HEAD, TINY_VIT, random_images
 
 
 @pytest.fixture
@@ -31,7 +31,7 @@ def two(tiny_model: SkyPart, tmp_path: Path) -> tuple[Path, Path]:
 
 
 @pytest.mark.parametrize("share", [0.0, 0.3, 1.0])
-def test_each_weight_lies_between(two: tuple[Path, Path], share: float) -> None:
+def test_each_weight_is_a_weighted_mean(two: tuple[Path, Path], share: float) -> None:
     earlier, last = (load_torch(path).model.state_dict() for path in two)
     found = mean_model(*two, share)
     for key, value in found.state_dict().items():
@@ -47,7 +47,7 @@ def test_the_command_writes_a_model(two: tuple[Path, Path], tmp_path: Path, monk
     monkeypatch.setattr(sys, "argv", ["mean", *map(str, two), "--share=0.3", "-o", str(out), "--about", str(about)])
     main()
     assert load_torch(out).model.provenance["licence"] == "apache-2.0"
-    images = pictures(2, 56, 56)
+    images = random_images(2, 56, 56)
     with torch.no_grad():
         near = load_torch(out).model(images).embedding
         expected = mean_model(*two, 0.3)(images).embedding
@@ -55,7 +55,7 @@ def test_the_command_writes_a_model(two: tuple[Path, Path], tmp_path: Path, monk
 
 
 @pytest.mark.parametrize("words", [["--about", "nothere.json"], ["--share", "2"], ["--about", "list.json"]])
-def test_mistakes_end_in_one_sentence(
+def test_errors_are_clear_messages(
     two: tuple[Path, Path],
     words: list[str],
     tmp_path: Path,
@@ -72,10 +72,10 @@ def test_mistakes_end_in_one_sentence(
     assert not (tmp_path / "out.safetensors").exists()
 
 
-def test_other_kinds_and_shares_are_refused(two: tuple[Path, Path], tmp_path: Path) -> None:
+def test_different_architectures_and_bad_shares_are_refused(two: tuple[Path, Path], tmp_path: Path) -> None:
     with pytest.raises(SkyPartError, match="between 0 and 1"):
         mean_model(*two, 1.5)
     wide = SkyPart(VisionTransformer(TINY_VIT), replace(TINY_HEAD, refine_hidden=2 * TINY_HEAD.refine_hidden))
     skypart.save(wide, tmp_path / "wide.safetensors")
-    with pytest.raises(SkyPartError, match="different kinds"):
+    with pytest.raises(SkyPartError, match="architectures differ"):
         mean_model(two[0], tmp_path / "wide.safetensors", 0.5)

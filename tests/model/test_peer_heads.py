@@ -23,7 +23,7 @@ from skypart.model.heads.netvlad import NetVladSettings, residual_sums
 from skypart.model.heads.salad import SaladSettings, transport_plan
 from skypart.model.storage import read_header
 from skypart.model.vit import Tokens
-from tests.model.builders import TINY_VIT, pictures
+from tests.model.builders import TINY_VIT, random_images
 
 SMALL: dict[str, HeadSettings] = {
     "cls": ClsSettings(),
@@ -106,7 +106,7 @@ def test_a_peer_is_saved_loaded_and_embeds_like_before(kind: str, tmp_path: Path
     assert json.loads(read_header(tmp_path / "model.safetensors")["head"])["kind"] == kind
     again = skypart.model.load_model(tmp_path / "model.safetensors")
     with torch.no_grad():
-        assert torch.equal(again(pictures(2, 56, 56)).embedding, model(pictures(2, 56, 56)).embedding)
+        assert torch.equal(again(random_images(2, 56, 56)).embedding, model(random_images(2, 56, 56)).embedding)
     assert again.config == SMALL[kind]
 
 

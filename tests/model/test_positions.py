@@ -37,7 +37,7 @@ def filter_matrix(count: int, native: int, scale: float) -> NDArray[np.float64]:
 
 @pytest.mark.parametrize(("mode", "offset"), [("original", 0.1), ("huggingface", 0.0)])
 @pytest.mark.parametrize("grid", [(7, 7), (3, 9), (2, 2), (32, 32)])
-def test_equal_to_the_filter_written_out(mode: PositionMode, offset: float, grid: tuple[int, int]) -> None:
+def test_interpolation_equals_a_plain_bicubic_filter(mode: PositionMode, offset: float, grid: tuple[int, int]) -> None:
     stored = positions()
     down = filter_matrix(grid[0], 5, (grid[0] + offset) / 5)
     across = filter_matrix(grid[1], 5, (grid[1] + offset) / 5)

@@ -29,7 +29,7 @@ def test_equals_the_layer_on_strided_input() -> None:
         torch.testing.assert_close(project(LAYER, x), LAYER(x), rtol=1e-5, atol=1e-6)
 
 
-def test_a_layer_of_another_kind_goes_its_own_way() -> None:
+def test_a_replaced_layer_uses_its_own_forward() -> None:
     class Doubled(nn.Linear):
         def forward(self, input: torch.Tensor) -> torch.Tensor:
             return 2 * super().forward(input)
@@ -39,7 +39,7 @@ def test_a_layer_of_another_kind_goes_its_own_way() -> None:
         assert torch.equal(project(layer, x, activated=True), gelu(layer(x)))
 
 
-def test_a_row_does_not_depend_on_the_rows_beside_it() -> None:
+def test_a_row_does_not_depend_on_other_rows() -> None:
     layer, x = nn.Linear(384, 1536), torch.randn(6 * 257, 384)
     with torch.no_grad():
         together = project(layer, x, activated=True)
@@ -55,7 +55,7 @@ def test_weights_that_change_are_packed_again() -> None:
         torch.testing.assert_close(project(layer, x), layer(x), rtol=1e-5, atol=1e-6)
 
 
-def test_gradients_flow_where_they_are_wanted() -> None:
+def test_gradients_flow_when_enabled() -> None:
     x = torch.randn(5, 24, requires_grad=True)
     project(LAYER, x, activated=True).sum().backward()  # type: ignore[no-untyped-call]
     wanted = torch.autograd.grad(gelu(LAYER(x)).sum(), x)[0]
@@ -63,7 +63,7 @@ def test_gradients_flow_where_they_are_wanted() -> None:
 
 
 @pytest.mark.skipif(not projection._ONEDNN, reason="this build of torch has no oneDNN")
-def test_plain_in_other_precision_and_while_somebody_looks_on(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_other_precisions_hooks_and_export_use_the_plain_layer(monkeypatch: pytest.MonkeyPatch) -> None:
     taken: list[torch.dtype] = []
     real = torch.ops.mkldnn._linear_pointwise
 

@@ -8,16 +8,16 @@ import torch
 
 from skypart.errors import SkyPartError
 from skypart.model import HeadConfig, SkyPart, VisionTransformer, ViTConfig
-from skypart.model.cost import measure
+from skypart.model.cost import measure_cost
 from skypart.model.heads.skypart.fusion import Readout
-from tests.model.builders import TINY_HEAD, TINY_VIT, part_head, pictures, scramble, wave
+from tests.model.builders import TINY_HEAD, TINY_VIT, part_head, random_images, scramble, wave
 
 READOUTS: tuple[Readout, ...] = ("full", "cls", "part", "no_graph")
 
 
 def test_shapes_sums_and_unit_length(tiny_model: SkyPart) -> None:
     with torch.no_grad():
-        output = tiny_model(pictures(5, 42, 70))
+        output = tiny_model(random_images(5, 42, 70))
     assert output.grid == (3, 5)
     assert output.embedding.shape == (5, 48)
     assert output.assignment.shape == (5, 15, 6)
@@ -33,7 +33,7 @@ def test_shapes_sums_and_unit_length(tiny_model: SkyPart) -> None:
 
 @pytest.mark.parametrize("readout", READOUTS)
 def test_every_ablation_is_a_switch_of_the_same_weights(readout: Readout, tiny_model: SkyPart) -> None:
-    images = pictures(4, 56, 56)
+    images = random_images(4, 56, 56)
     with torch.no_grad():
         full = tiny_model(images)
         ablated = tiny_model.with_readout(readout)(images)
@@ -51,7 +51,7 @@ def test_every_ablation_is_a_switch_of_the_same_weights(readout: Readout, tiny_m
 def test_all_prototypes_active_without_the_salience_gate() -> None:
     model = SkyPart(VisionTransformer(TINY_VIT), replace(TINY_HEAD, salience_gate=False)).eval()
     with torch.no_grad():
-        output = model(pictures(3, 56, 56))
+        output = model(random_images(3, 56, 56))
     assert output.active.all()
     assert (output.salience == 1).all()
     for b in range(3):
@@ -59,8 +59,8 @@ def test_all_prototypes_active_without_the_salience_gate() -> None:
         assert torch.equal(output.selected[b], output.descriptors[b, largest].flatten())
 
 
-def test_evaluation_is_bit_identical_whatever_altitude(tiny_model: SkyPart) -> None:
-    images = pictures(4, 56, 56)
+def test_evaluation_does_not_depend_on_altitude(tiny_model: SkyPart) -> None:
+    images = random_images(4, 56, 56)
     with torch.no_grad():
         first = tiny_model(images).embedding
         for altitude in (None, torch.full((4,), 150.0), torch.tensor([300.0, float("nan"), -5.0, 1e9])):
@@ -71,7 +71,7 @@ def test_evaluation_is_bit_identical_whatever_altitude(tiny_model: SkyPart) -> N
 def test_altitude_and_noise_matter_in_training(tiny_model: SkyPart) -> None:
     tiny_model.train()
     part_head(tiny_model).cls_branch.eval()
-    images, noise = pictures(4, 56, 56), torch.zeros(4, 6)
+    images, noise = random_images(4, 56, 56), torch.zeros(4, 6)
     low = tiny_model(images, torch.full((4,), 150.0), noise)
     assert torch.equal(tiny_model(images, torch.full((4,), 150.0), noise).embedding, low.embedding)
     assert not torch.allclose(tiny_model(images, torch.full((4,), 300.0), noise).embedding, low.embedding, atol=1e-3)
@@ -83,7 +83,7 @@ def test_patch_and_cls_tokens_from_other_layers() -> None:
     vit = VisionTransformer(TINY_VIT)
     scramble(vit, 1)
     model = SkyPart(vit, replace(TINY_HEAD, patch_layer=1, cls_layer=2)).eval()
-    images = pictures(2, 56, 56)
+    images = random_images(2, 56, 56)
     with torch.no_grad():
         output = model(images)
         one, two = vit(images, taps=(1, 2))
@@ -92,7 +92,7 @@ def test_patch_and_cls_tokens_from_other_layers() -> None:
 
 
 def test_bfloat16_autocast_agrees(tiny_model: SkyPart) -> None:
-    images = pictures(8, 56, 56)
+    images = random_images(8, 56, 56)
     with torch.no_grad():
         exact = tiny_model(images).embedding
         with torch.autocast("cpu", dtype=torch.bfloat16):
@@ -105,7 +105,7 @@ def test_bfloat16_autocast_agrees(tiny_model: SkyPart) -> None:
 @pytest.mark.slow
 def test_bfloat16_autocast_agrees_on_real_weights(shared_weights: Path) -> None:
     model = SkyPart.from_backbone(str(shared_weights)).eval()
-    images = torch.cat([wave(224), wave(224).flip(3), pictures(2, 224, 224)])
+    images = torch.cat([wave(224), wave(224).flip(3), random_images(2, 224, 224)])
     with torch.no_grad():
         exact = model(images).embedding
         with torch.autocast("cpu", dtype=torch.bfloat16):
@@ -113,9 +113,9 @@ def test_bfloat16_autocast_agrees_on_real_weights(shared_weights: Path) -> None:
     assert float((fast * exact).sum(dim=1).min()) >= 0.999
 
 
-def test_size_and_arithmetic_of_the_deployed_model() -> None:
+def test_parameters_and_multiply_adds_of_the_deployed_model() -> None:
     with torch.random.fork_rng():
-        cost = measure(SkyPart(VisionTransformer(ViTConfig())), 448)
+        cost = measure_cost(SkyPart(VisionTransformer(ViTConfig())), 448)
     assert cost.parameters["backbone"] == 22_056_192, "ViT-S/14 of DINOv2 (22,056,576) without its mask token"
     assert cost.total_parameters <= 26_950_000
     giga = cost.conventions()
@@ -125,9 +125,9 @@ def test_size_and_arithmetic_of_the_deployed_model() -> None:
     assert (two, two_full, flops) == pytest.approx((2 * plain, 2 * full, 2 * full))
 
 
-def test_arithmetic_by_hand() -> None:
+def test_multiply_adds_by_hand() -> None:
     model = SkyPart(VisionTransformer(TINY_VIT), TINY_HEAD)
-    cost = measure(model, 56)
+    cost = measure_cost(model, 56)
     tokens, dim = 17, 32
     backbone = 16 * 3 * 14 * 14 * dim + 3 * tokens * (4 * dim * dim + 2 * dim * 64)
     assert cost.attention == 3 * 2 * tokens * tokens * dim
@@ -143,7 +143,7 @@ def test_arithmetic_by_hand() -> None:
     assert model.training, "measuring leaves the mode as it was"
 
 
-def test_settings_that_cannot_work_are_refused() -> None:
+def test_invalid_settings_are_refused() -> None:
     vit = VisionTransformer(TINY_VIT)
     with pytest.raises(SkyPartError, match="unknown readout 'both'"):
         SkyPart(vit, HeadConfig(readout="both"))  # type: ignore[arg-type]
@@ -152,10 +152,10 @@ def test_settings_that_cannot_work_are_refused() -> None:
     with pytest.raises(SkyPartError, match="unknown readout 'x'"):
         SkyPart(vit).with_readout("x")
     with pytest.raises(SkyPartError, match="token layers"):
-        SkyPart(vit, HeadConfig(patch_layer=9)).eval()(pictures(1, 56, 56))
+        SkyPart(vit, HeadConfig(patch_layer=9)).eval()(random_images(1, 56, 56))
 
 
-def test_the_same_seed_gives_the_same_head_and_leaves_the_stream_alone(shared_weights: Path) -> None:
+def test_the_same_seed_gives_the_same_head_and_keeps_the_global_random_state(shared_weights: Path) -> None:
     torch.manual_seed(5)
     expected = torch.rand(1)
     torch.manual_seed(5)

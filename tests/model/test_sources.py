@@ -47,7 +47,7 @@ def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeHub:
 
 
 @pytest.mark.parametrize("name", [name for name, published in BACKBONES.items() if published.repository])
-def test_published_names_are_fetched_at_their_pinned_revision(name: str, hub: FakeHub) -> None:
+def test_published_names_are_downloaded_at_their_pinned_revision(name: str, hub: FakeHub) -> None:
     published = BACKBONES[name]
     assert published.revision is not None and len(published.revision) == 40
     vit = load_backbone(name)
@@ -64,7 +64,7 @@ def test_revisions_can_be_given_either_way(hub: FakeHub) -> None:
     assert [revision for _, file, revision in hub.asked if file == "config.json"] == ["abc123", "def456", None, "main"]
 
 
-def test_repositories_with_only_a_bin_file(hub: FakeHub) -> None:
+def test_a_repository_with_only_a_bin_file_is_supported(hub: FakeHub) -> None:
     (hub.folder / "model.safetensors").unlink()
     torch.save(scrambled_vit(TINY_VIT).state_dict(), hub.folder / "pytorch_model.bin")
     assert resolve("someone/model").file.name == "pytorch_model.bin"
@@ -79,7 +79,7 @@ class ReadError(Exception):
 @pytest.mark.parametrize(
     "error", [LocalEntryNotFoundError("offline"), OfflineModeIsEnabled("offline"), OSError("net"), ReadError("broken")]
 )
-def test_without_a_network_one_sentence_names_the_cure(
+def test_without_a_network_the_error_names_the_remedy(
     error: Exception, hub: FakeHub, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def offline(*_: object, **__: object) -> str:
@@ -95,13 +95,13 @@ def test_without_a_network_one_sentence_names_the_cure(
     assert "\n" not in text
 
 
-def test_a_broken_config_from_the_hub_is_named(hub: FakeHub) -> None:
+def test_a_damaged_config_from_the_hub_is_reported(hub: FakeHub) -> None:
     (hub.folder / "config.json").write_text("{")
     with pytest.raises(SkyPartError, match=r"config.json: not readable as JSON .*download it again"):
         resolve("someone/model")
 
 
-def test_names_the_hub_cannot_have(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_invalid_hub_names_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     with pytest.raises(SkyPartError, match="check the spelling"):
         resolve("my folder/my model!")
@@ -112,7 +112,7 @@ def test_names_the_hub_cannot_have(tmp_path: Path, monkeypatch: pytest.MonkeyPat
             resolve(path)
 
 
-def test_a_name_is_the_whole_of_a_files_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_name_matches_only_the_whole_file_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SKYPART_WEIGHTS", str(tmp_path))
     for name in ("mine.1.safetensors", "mine.safetensors", "minere.safetensors"):
         (tmp_path / name).write_bytes(b"")
@@ -138,7 +138,7 @@ def test_weights_folders_are_searched_in_order(tmp_path: Path, monkeypatch: pyte
     assert resolve("dinov2_vits14").file == first / "dinov2_vits14" / "model.safetensors"
 
 
-def test_a_file_comes_before_a_folder_of_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_is_preferred_to_a_folder_of_the_same_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SKYPART_WEIGHTS", str(tmp_path))
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "model.safetensors").touch()
@@ -147,21 +147,21 @@ def test_a_file_comes_before_a_folder_of_its_name(tmp_path: Path, monkeypatch: p
     assert resolve("mine").file == tmp_path / "mine.safetensors"
 
 
-def test_an_empty_cache_variable_counts_as_none(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_empty_cache_variable_is_ignored(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", "")
     assert weights_folders()[-1] == Path.home() / ".cache" / "skypart" / "weights"
 
 
-def test_what_is_not_on_the_hub_says_where_to_get_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_backbones_outside_the_hub_say_where_to_download_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.delenv("SKYPART_WEIGHTS", raising=False)
     for name in ("ibot_vits16", "mocov3_vits16"):
-        with pytest.raises(SkyPartError, match=rf"not on the hub: get .* repository.*as {name}.pth"):
+        with pytest.raises(SkyPartError, match=rf"not on the hub; download .* repository.*as {name}.pth"):
             resolve(name)
 
 
-def test_folders(tmp_path: Path) -> None:
-    with pytest.raises(SkyPartError, match=r"holds neither model.safetensors nor pytorch_model.bin"):
+def test_hugging_face_folders_are_read(tmp_path: Path) -> None:
+    with pytest.raises(SkyPartError, match=r"contains neither model.safetensors nor pytorch_model.bin"):
         resolve(str(tmp_path))
     save_file(scrambled_vit(TINY_VIT).state_dict(), tmp_path / "model.safetensors")
     assert resolve(str(tmp_path)).config is None

@@ -15,7 +15,7 @@ from skypart.errors import SkyPartError
 from skypart.images.preprocess import Preprocessing
 from skypart.model import SkyPart, load_model, save_model
 from skypart.model.storage import FORMAT_VERSION, read_metadata
-from tests.model.builders import TINY_VIT, pictures, scrambled_vit
+from tests.model.builders import TINY_VIT, random_images, scrambled_vit
 
 
 @pytest.fixture
@@ -44,7 +44,7 @@ def test_round_trip_is_exact(saved: Path, tiny_model: SkyPart) -> None:
     state, expected = again.state_dict(), tiny_model.state_dict()
     assert state.keys() == expected.keys()
     assert all(torch.equal(state[key], expected[key]) for key in expected)
-    images = pictures(3, 56, 56)
+    images = random_images(3, 56, 56)
     with torch.no_grad():
         assert torch.equal(again(images).embedding, tiny_model(images).embedding)
 
@@ -54,13 +54,13 @@ def test_half_precision_halves_the_file(saved: Path, tiny_model: SkyPart, tmp_pa
     assert (tmp_path / "half.safetensors").stat().st_size < 0.62 * saved.stat().st_size
     again = load_model(tmp_path / "half.safetensors")
     assert {tensor.dtype for tensor in again.state_dict().values()} == {torch.float32, torch.int64}
-    images = pictures(8, 56, 56)
+    images = random_images(8, 56, 56)
     with torch.no_grad():
         cosine = (again(images).embedding * tiny_model(images).embedding).sum(dim=1)
     assert float(cosine.min()) > 0.9999
 
 
-def test_the_header_says_what_the_file_is(saved: Path) -> None:
+def test_the_header_describes_the_model(saved: Path) -> None:
     header = read_metadata(saved)
     assert header["format"] == "skypart"
     assert int(header["format_version"]) == FORMAT_VERSION
@@ -87,7 +87,7 @@ def test_newer_files_are_refused(saved: Path, tmp_path: Path) -> None:
         load_model(altered(saved, tmp_path / "mamba.safetensors", backbone=backbone))
 
 
-def test_a_newer_format_is_told_before_its_sections_are_read(saved: Path, tmp_path: Path) -> None:
+def test_a_newer_format_is_reported_before_its_sections_are_read(saved: Path, tmp_path: Path) -> None:
     newer = altered(saved, tmp_path / "newer.safetensors", format_version=str(FORMAT_VERSION + 1), head="[]")
     with pytest.raises(SkyPartError, match="upgrade skypart"):
         read_metadata(newer)
@@ -113,7 +113,9 @@ def test_a_newer_format_is_told_before_its_sections_are_read(saved: Path, tmp_pa
         ({"recipe": "{"}, "Expecting"),
     ],
 )
-def test_an_odd_header_is_one_sentence(saved: Path, tmp_path: Path, changes: dict[str, str | None], said: str) -> None:
+def test_a_damaged_header_is_a_clear_error(
+    saved: Path, tmp_path: Path, changes: dict[str, str | None], said: str
+) -> None:
     odd = altered(saved, tmp_path / "odd.safetensors", **changes)
     for read in (read_metadata, load_model):
         with pytest.raises(SkyPartError, match=rf"odd.safetensors: the model's header is damaged \({said}.*again$"):
@@ -126,9 +128,9 @@ def test_models_of_format_1_load(saved: Path, tmp_path: Path, tiny_model: SkyPar
     assert again.preprocessing == tiny_model.preprocessing
 
 
-def test_a_bare_backbone_is_no_model(tmp_path: Path) -> None:
+def test_a_backbone_file_is_not_a_model(tmp_path: Path) -> None:
     save_file(scrambled_vit(TINY_VIT).state_dict(), tmp_path / "vit.safetensors")
-    with pytest.raises(SkyPartError, match=r"vit.safetensors: holds weights but no SkyPart model.*`skypart new`"):
+    with pytest.raises(SkyPartError, match=r"vit.safetensors: contains weights but not a SkyPart model.*`skypart new`"):
         load_model(tmp_path / "vit.safetensors")
 
 
@@ -137,7 +139,7 @@ def test_weights_of_another_architecture_are_listed(saved: Path, tmp_path: Path)
     with pytest.raises(SkyPartError) as caught:
         load_model(altered(saved, tmp_path / "other.safetensors", backbone=backbone))
     text = str(caught.value)
-    assert "other.safetensors: the weights are of another architecture: missing (14): backbone.blocks.3" in text
+    assert "other.safetensors: the weights belong to another architecture: missing (14): backbone.blocks.3" in text
     assert "wrong shape (9): backbone.blocks.0.mlp.fc1.bias (64,) instead of (72,)" in text
 
 
@@ -155,14 +157,14 @@ def test_only_safetensors_are_written(tiny_model: SkyPart, tmp_path: Path) -> No
     assert list(tmp_path.iterdir()) == []
 
 
-def test_other_kinds_of_numbers_are_refused(tiny_model: SkyPart, tmp_path: Path) -> None:
+def test_other_dtypes_are_refused(tiny_model: SkyPart, tmp_path: Path) -> None:
     with pytest.raises(SkyPartError, match=r"model.safetensors: .* fp16; choose float32 or float16"):
         save_model(tiny_model, tmp_path / "model.safetensors", dtype="fp16")  # type: ignore[arg-type]
     assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.slow
-def test_a_full_disk_leaves_the_old_model(saved: Path) -> None:
+def test_a_full_disk_keeps_the_old_model(saved: Path) -> None:
     before = saved.read_bytes()
     limit = len(before) // 2
     script = (

@@ -9,9 +9,9 @@ import transformers
 
 from skypart.errors import SkyPartError
 from skypart.model import SkyPart, load_backbone, load_model, save_model
-from skypart.model.cost import measure
+from skypart.model.cost import measure_cost
 from skypart.model.transformers_backbone import TransformersBackbone
-from tests.model.builders import TINY_HEAD, pictures, scramble
+from tests.model.builders import TINY_HEAD, random_images, scramble
 
 COMMON: dict[str, Any] = {"hidden_size": 128, "num_hidden_layers": 3, "num_attention_heads": 2}
 KINDS = ("dinov2", "dinov3", "vit")
@@ -47,7 +47,7 @@ def test_same_tokens_as_our_own_vit(kind: str, tmp_path: Path) -> None:
     assert isinstance(foreign, TransformersBackbone)
     assert (foreign.dim, foreign.depth, foreign.patch) == (128, 3, 14)
     for height, width in ((56, 56), (42, 84)):
-        images = pictures(2, height, width)
+        images = random_images(2, height, width)
         with torch.no_grad():
             pairs = zip(foreign(images, taps=(1, 3)), ours(images, taps=(1, 3)), strict=True)
         for theirs, own in pairs:
@@ -56,9 +56,9 @@ def test_same_tokens_as_our_own_vit(kind: str, tmp_path: Path) -> None:
             torch.testing.assert_close(theirs.patches, own.patches, atol=1e-5, rtol=1e-5)
 
 
-def test_dinov3_prefix_tokens_are_left_out() -> None:
+def test_dinov3_prefix_tokens_are_skipped() -> None:
     oracle = make("dinov3")
-    images = pictures(2, 42, 70)
+    images = random_images(2, 42, 70)
     with torch.no_grad():
         tokens = TransformersBackbone(oracle).eval()(images)[0]
         expected = oracle(pixel_values=images).last_hidden_state
@@ -68,15 +68,15 @@ def test_dinov3_prefix_tokens_are_left_out() -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_model_files_keep_it(kind: str, tmp_path: Path) -> None:
+def test_model_files_restore_a_transformers_backbone(kind: str, tmp_path: Path) -> None:
     model = make_model(kind)
     assert not [key for key in model.state_dict() if "_layers" in key], "each weight is stored once"
     save_model(model, tmp_path / "model.safetensors")
     again = load_model(tmp_path / "model.safetensors")
-    images = pictures(2, 56, 56)
+    images = random_images(2, 56, 56)
     with torch.no_grad():
         assert torch.equal(again(images).embedding, model(images).embedding)
-    assert measure(again, 56).linear > 0
+    assert measure_cost(again, 56).linear > 0
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -84,7 +84,7 @@ def test_model_files_keep_it(kind: str, tmp_path: Path) -> None:
 def test_freezing(kind: str, trainable: int) -> None:
     model = make_model(kind).train()
     model.freeze(trainable)
-    output = model(pictures(4, 56, 56), altitude=torch.tensor([150.0, 200.0, 250.0, 300.0]))
+    output = model(random_images(4, 56, 56), altitude=torch.tensor([150.0, 200.0, 250.0, 300.0]))
     (output.embedding.sum(dim=1).square().sum() + output.tokens.sum()).backward()
     layers = {id(p): i for i, layer in enumerate(model.backbone._find_layers()) for p in layer.parameters()}  # type: ignore[operator]
     for name, parameter in model.backbone.named_parameters():
@@ -99,9 +99,9 @@ def test_gradient_checkpointing_gives_the_same_gradients() -> None:
     found = []
     for wanted in (False, True):
         model = make_model("dinov2").train()
-        model.tokens_from.gradient_checkpointing = wanted
+        model.backbone_interface.gradient_checkpointing = wanted
         model.freeze(2)
-        backbone = model.backbone(pictures(2, 56, 56))[0]
+        backbone = model.backbone(random_images(2, 56, 56))[0]
         (backbone.patches.square().sum() + backbone.cls.sum()).backward()
         found.append([p.grad for p in model.backbone.parameters() if p.grad is not None])
     assert len(found[0]) == len(found[1]) > 20
@@ -109,13 +109,13 @@ def test_gradient_checkpointing_gives_the_same_gradients() -> None:
         torch.testing.assert_close(plain, recomputed, atol=1e-5, rtol=1e-5)
 
 
-def test_refusals(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unsupported_models_and_inputs_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     backbone = TransformersBackbone(make("dinov2"))
-    with pytest.raises(SkyPartError, match="not divisible by the patch of 14"):
-        backbone(pictures(1, 50, 56))
+    with pytest.raises(SkyPartError, match="not divisible by the patch size 14"):
+        backbone(random_images(1, 50, 56))
     for taps in ((0,), (4,), ()):
         with pytest.raises(SkyPartError, match="between 1 and 3"):
-            backbone(pictures(1, 56, 56), taps=taps)
+            backbone(random_images(1, 56, 56), taps=taps)
     with pytest.raises(SkyPartError, match="between 0 and 3"):
         backbone.freeze(4)
     with pytest.raises(SkyPartError, match="transformers cannot load"):

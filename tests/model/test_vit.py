@@ -13,8 +13,8 @@ from torch import Tensor
 from skypart.errors import SkyPartError
 from skypart.model import VisionTransformer, ViTConfig, load_backbone
 from skypart.model import vit as module
-from skypart.model.checkpoints import infer_config
-from tests.model.builders import TINY_VIT, pictures, scramble, scrambled_vit
+from skypart.model.published_weights import infer_config
+from tests.model.builders import TINY_VIT, random_images, scramble, scrambled_vit
 
 COMMON: dict[str, Any] = {"hidden_size": 128, "num_hidden_layers": 3, "num_attention_heads": 2}
 ORACLES = ("dinov2", "dinov2_with_registers", "vit")
@@ -72,7 +72,7 @@ def test_every_tap_equals_transformers(kind: str, form: str, tmp_path: Path) -> 
     patch, registers = vit.config.patch, vit.config.registers
     assert registers == (3 if kind == "dinov2_with_registers" else 0)
     for rows, columns in [(4, 4), (2, 8), (7, 3), (9, 9), (1, 1)]:
-        images = pictures(2, rows * patch, columns * patch, seed=rows)
+        images = random_images(2, rows * patch, columns * patch, seed=rows)
         expected = oracle_tokens(oracle, images)
         with torch.no_grad():
             found = vit(images, taps=(3, 1, 2))
@@ -91,14 +91,14 @@ def test_a_tap_computes_nothing_beyond_itself() -> None:
     calls: list[int] = []
     for index, block in enumerate(vit.blocks):
         block.register_forward_hook(lambda *_, index=index: calls.append(index))
-    vit(pictures(1, 56, 56), taps=(2, 1))
+    vit(random_images(1, 56, 56), taps=(2, 1))
     assert calls == [0, 1]
 
 
 @pytest.mark.parametrize("trainable", [0, 1, 2, 3])
 @pytest.mark.parametrize("taps", [(3,), (1, 3), (3, 2, 1), (1,)])
-def test_the_shared_trunk_and_the_rest_make_the_whole(trainable: int, taps: tuple[int, ...]) -> None:
-    vit, images = scrambled_vit(TINY_VIT), pictures(2, 56, 70)
+def test_trunk_and_finish_equal_forward(trainable: int, taps: tuple[int, ...]) -> None:
+    vit, images = scrambled_vit(TINY_VIT), random_images(2, 56, 70)
     with torch.no_grad():
         whole = vit(images, taps)
     vit.freeze(trainable)
@@ -111,12 +111,12 @@ def test_the_shared_trunk_and_the_rest_make_the_whole(trainable: int, taps: tupl
 
 
 @pytest.mark.parametrize("trainable", [0, 2])
-def test_rounds_of_images_give_what_all_at_once_give(trainable: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    vit, images = scrambled_vit(TINY_VIT), pictures(5, 56, 70)
+def test_chunks_of_images_equal_one_batch(trainable: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    vit, images = scrambled_vit(TINY_VIT), random_images(5, 56, 70)
     vit.freeze(trainable)
     found = {}
     for size in (1, 2, 5, 9):
-        monkeypatch.setattr(module, "CPU_ROUND", size)
+        monkeypatch.setattr(module, "CPU_CHUNK", size)
         seen: list[int] = []
         hook = vit.blocks[0].register_forward_hook(lambda _, inputs, __, seen=seen: seen.append(len(inputs[0])))
         (found[size],) = vit(images)
@@ -127,18 +127,18 @@ def test_rounds_of_images_give_what_all_at_once_give(trainable: int, monkeypatch
         assert found[size].patches.requires_grad == (trainable > 0)
 
 
-def test_an_exported_graph_has_no_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_exported_graph_has_no_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
     vit = scrambled_vit(TINY_VIT)
     seen: list[int] = []
     vit.blocks[0].register_forward_hook(lambda _, inputs, __: seen.append(len(inputs[0])))
     monkeypatch.setattr(torch.compiler, "is_compiling", lambda: True)
     with torch.no_grad():
-        vit(pictures(2 * module.CPU_ROUND, 28, 28))
-    assert seen == [2 * module.CPU_ROUND]
+        vit(random_images(2 * module.CPU_CHUNK, 28, 28))
+    assert seen == [2 * module.CPU_CHUNK]
 
 
 @pytest.mark.parametrize("qkv_bias", [True, False])
-def test_a_block_on_fixed_tokens_has_the_gradients_of_one_on_learning_tokens(qkv_bias: bool) -> None:
+def test_folding_the_norm_into_the_first_trainable_block_keeps_gradients(qkv_bias: bool) -> None:
     block = scrambled_vit(replace(TINY_VIT, qkv_bias=qkv_bias)).double().blocks[0]
     generator = torch.Generator().manual_seed(1)
     x, towards = torch.randn(2, 2, 9, TINY_VIT.dim, generator=generator, dtype=torch.float64)
@@ -155,12 +155,12 @@ def test_a_block_on_fixed_tokens_has_the_gradients_of_one_on_learning_tokens(qkv
 @pytest.mark.parametrize("taps", [(), (0,), (4,), (1, -1)])
 def test_taps_outside_the_depth_are_refused(taps: tuple[int, ...]) -> None:
     with pytest.raises(SkyPartError, match="between 1 and 3"):
-        scrambled_vit(TINY_VIT)(pictures(1, 56, 56), taps=taps)
+        scrambled_vit(TINY_VIT)(random_images(1, 56, 56), taps=taps)
 
 
-def test_a_size_the_patch_does_not_divide_is_refused_with_the_next_one() -> None:
-    with pytest.raises(SkyPartError, match=r"60 x 100 pixels.*patch of 14; use 56 x 98"):
-        scrambled_vit(TINY_VIT)(pictures(1, 60, 100))
+def test_an_indivisible_size_is_refused_with_a_suggestion() -> None:
+    with pytest.raises(SkyPartError, match=r"60 x 100 pixels.*patch size 14; use 56 x 98"):
+        scrambled_vit(TINY_VIT)(random_images(1, 60, 100))
 
 
 SIZES = {
@@ -173,7 +173,7 @@ SIZES = {
 
 
 @pytest.mark.parametrize("name", SIZES)
-def test_the_shape_is_read_off_real_sized_tensors(name: str) -> None:
+def test_the_shape_is_inferred_from_full_size_tensors(name: str) -> None:
     with torch.device("meta"):
         shapes = VisionTransformer(SIZES[name]).state_dict()
     state = {key: torch.zeros(value.shape) for key, value in shapes.items()}

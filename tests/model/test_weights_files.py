@@ -29,14 +29,14 @@ def test_pickled_objects_are_refused_and_not_run(tmp_path: Path) -> None:
     torch.save({"weight": torch.zeros(3), "extra": Payload(marker)}, tmp_path / "evil.pth")
     (tmp_path / "old.bin").write_bytes(pickle.dumps({"weight": Payload(marker)}, protocol=2))
     for name in ("evil.pth", "old.bin"):
-        with pytest.raises(SkyPartError, match=rf"{name}: holds pickled objects.*best as .safetensors"):
+        with pytest.raises(SkyPartError, match=rf"{name}: contains pickled objects.*preferably as .safetensors"):
             read_state(tmp_path / name)
     assert not marker.exists()
     pickle.loads((tmp_path / "old.bin").read_bytes())
     assert marker.exists(), "the payload must work, or the test shows nothing"
 
 
-def test_damaged_files_are_told_apart(tmp_path: Path) -> None:
+def test_each_kind_of_damage_has_its_error(tmp_path: Path) -> None:
     torch.save({"weight": torch.zeros(1000)}, tmp_path / "good.pth")
     whole = (tmp_path / "good.pth").read_bytes()
     save_file({"weight": torch.zeros(1000)}, tmp_path / "good.safetensors")
@@ -59,7 +59,7 @@ def test_damaged_files_are_told_apart(tmp_path: Path) -> None:
         assert "\n" not in str(caught.value)
 
 
-def test_random_damage_never_ends_in_another_error(tmp_path: Path) -> None:
+def test_random_damage_always_raises_skypart_error(tmp_path: Path) -> None:
     torch.save({"weight": torch.arange(300.0)}, tmp_path / "good.pth")
     whole = (tmp_path / "good.pth").read_bytes()
     rng = random.Random(0)
@@ -73,21 +73,21 @@ def test_random_damage_never_ends_in_another_error(tmp_path: Path) -> None:
             assert list(read_state(file)) != []
 
 
-def test_a_cut_file_of_the_older_torch_format(tmp_path: Path) -> None:
+def test_a_truncated_file_of_the_old_torch_format_is_refused(tmp_path: Path) -> None:
     file = tmp_path / "cut.pth"
     torch.save({"weight": torch.zeros(20)}, file, _use_new_zipfile_serialization=False)
     whole = file.read_bytes()
     assert list(read_state(file)) == ["weight"]
     for length in range(0, len(whole), 3):
         file.write_bytes(whole[:length])
-        with pytest.raises(SkyPartError, match=r"cut\.pth: (not a|holds pickled) .*"):
+        with pytest.raises(SkyPartError, match=r"cut\.pth: (not a|contains pickled) .*"):
             read_state(file)
 
 
-def test_files_without_a_state_dict(tmp_path: Path) -> None:
+def test_files_without_a_state_dict_are_refused(tmp_path: Path) -> None:
     for name, content in {"tensor.pth": torch.zeros(3), "counts.pth": {"epoch": 3}}.items():
         torch.save(content, tmp_path / name)
-        with pytest.raises(SkyPartError, match=f"{name}: holds no state dict"):
+        with pytest.raises(SkyPartError, match=f"{name}: contains no state dict"):
             read_state(tmp_path / name)
     (tmp_path / "weights.onnx").write_bytes(b"x")
     with pytest.raises(SkyPartError, match=r"weights.onnx: weights must be .safetensors or"):

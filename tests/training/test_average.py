@@ -6,7 +6,7 @@ import torch
 
 from skypart.model.skypart import SkyPart
 from skypart.training.average import MovingAverage
-from tests.model.builders import pictures
+from tests.model.builders import random_images
 from tests.training.small_runs import SMALL_HEAD, small_run
 
 
@@ -17,7 +17,7 @@ def moved(model: SkyPart, seed: int) -> None:
         for parameter in model.parameters():
             if parameter.requires_grad:
                 parameter.add_(0.1 * torch.randn(parameter.shape, generator=generator))
-    model.train()(pictures(6, 28, 28, seed))
+    model.train()(random_images(6, 28, 28, seed))
 
 
 def test_average_follows_the_formula_with_its_running_statistics(sues: Path, tmp_path: Path) -> None:
@@ -32,7 +32,7 @@ def test_average_follows_the_formula_with_its_running_statistics(sues: Path, tmp
                 expected[name] = 0.9 * expected[name] + 0.1 * value
             else:
                 expected[name] = value.clone()
-    moving = average.moving()
+    moving = average.state_dict()
     assert set(moving) == set(expected)
     for name, value in moving.items():
         torch.testing.assert_close(value, expected[name], rtol=1e-5, atol=1e-6)
@@ -40,7 +40,7 @@ def test_average_follows_the_formula_with_its_running_statistics(sues: Path, tmp
     assert int(moving["cls_branch.norm.num_batches_tracked"]) == 3
 
 
-def test_frozen_parts_stay_bit_equal_and_nothing_learns(sues: Path, tmp_path: Path) -> None:
+def test_frozen_parameters_stay_identical_and_the_average_has_no_gradients(sues: Path, tmp_path: Path) -> None:
     student = small_run(sues, tmp_path, teacher=False).student
     average = MovingAverage(student, 0.996)
     moved(student, 0)
@@ -53,13 +53,13 @@ def test_frozen_parts_stay_bit_equal_and_nothing_learns(sues: Path, tmp_path: Pa
 
 
 @pytest.mark.parametrize(("patch_layer", "cls_layer"), [(0, 0), (1, 4), (2, 3)])
-def test_the_students_trunk_serves_the_average(sues: Path, tmp_path: Path, patch_layer: int, cls_layer: int) -> None:
+def test_the_average_can_share_the_students_trunk(sues: Path, tmp_path: Path, patch_layer: int, cls_layer: int) -> None:
     head = replace(SMALL_HEAD, patch_layer=patch_layer, cls_layer=cls_layer)
     student = small_run(sues, tmp_path, teacher=False, head=head).student
     average = MovingAverage(student, 0.9)
     moved(student, 1)
     average.update(student)
-    images = pictures(3, 28, 28)
+    images = random_images(3, 28, 28)
     with torch.no_grad():
         shared = average.model.finish(student.train().trunk(images)).embedding
         own = average.model(images).embedding

@@ -19,8 +19,8 @@ from skypart.errors import SkyPartError
 from skypart.training import checkpoint as module
 from skypart.training.checkpoint import (
     Progress,
-    checkpoints,
     code_version,
+    list_checkpoints,
     load_checkpoint,
     newest_checkpoint,
     read_facts,
@@ -55,7 +55,7 @@ def same_state(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
     return set(one) == set(other) and all(torch.equal(one[key], other[key]) for key in one)
 
 
-def test_everything_comes_back(tmp_path: Path) -> None:
+def test_a_checkpoint_restores_everything(tmp_path: Path) -> None:
     modules, optimiser = learned(0)
     random_state = torch.get_rng_state()
     progress = Progress(7, 12.5, 6, [{"epoch": 1, "score": 12.5}])
@@ -71,7 +71,7 @@ def test_everything_comes_back(tmp_path: Path) -> None:
         assert same_state(mine, theirs)
 
 
-def test_no_validation_yet_is_kept_as_such(tmp_path: Path) -> None:
+def test_progress_without_validation_round_trips(tmp_path: Path) -> None:
     assert read_facts(save(tmp_path, 3))[0] == Progress(step=3)
 
 
@@ -79,12 +79,12 @@ def test_no_validation_yet_is_kept_as_such(tmp_path: Path) -> None:
 def test_the_newest_k_are_kept(tmp_path: Path, keep: int) -> None:
     for step in (5, 10, 90, 100, 1000):
         save(tmp_path, step, keep)
-    steps = [read_facts(path)[0].step for path in checkpoints(tmp_path)]
+    steps = [read_facts(path)[0].step for path in list_checkpoints(tmp_path)]
     assert steps == [5, 10, 90, 100, 1000][-keep:]
     assert len(list(tmp_path.iterdir())) == keep
 
 
-def test_a_truncated_or_strange_newest_file_is_passed_over(tmp_path: Path) -> None:
+def test_a_truncated_newest_file_is_skipped(tmp_path: Path) -> None:
     old, new = save(tmp_path, 1, 9), save(tmp_path, 2, 9)
     whole = new.read_bytes()
     for size in (0, 4, 100, len(whole) // 2, len(whole) - 1):
@@ -111,7 +111,7 @@ def test_a_file_of_another_kind_or_version_is_refused(tmp_path: Path, monkeypatc
         read_facts(newer)
 
 
-def test_a_checkpoint_of_another_model_names_what_differs(tmp_path: Path) -> None:
+def test_a_checkpoint_of_another_model_is_refused(tmp_path: Path) -> None:
     path = save(tmp_path, 1)
     modules: dict[str, nn.Module] = {"student": nn.Linear(2, 2), "loss": nn.Linear(3, 1)}
     optimiser = AdamW([p for m in modules.values() for p in m.parameters()])
@@ -119,7 +119,9 @@ def test_a_checkpoint_of_another_model_names_what_differs(tmp_path: Path) -> Non
         load_checkpoint(path, modules, optimiser)
 
 
-def test_a_full_disk_leaves_the_last_checkpoint_and_no_debris(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_keeps_the_last_checkpoint_and_leaves_no_temporary_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     good = save(tmp_path, 1)
     before = good.read_bytes()
 
@@ -128,7 +130,7 @@ def test_a_full_disk_leaves_the_last_checkpoint_and_no_debris(tmp_path: Path, mo
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(module, "save_file", full)
-    with pytest.raises(SkyPartError, match=r"step-00000002.*No space left.*free disk space"):
+    with pytest.raises(SkyPartError, match=r"step-00000002.*No space left.*free .*disk"):
         save(tmp_path, 2)
     assert [path.name for path in tmp_path.iterdir()] == [good.name] and good.read_bytes() == before
     assert newest_checkpoint(tmp_path) == good
@@ -147,7 +149,7 @@ def _write_beyond_the_limit(folder: Path) -> None:
         (folder / "said").write_text(str(error))
 
 
-def test_a_real_write_error_is_one_sentence(tmp_path: Path) -> None:
+def test_a_real_write_error_is_a_clear_message(tmp_path: Path) -> None:
     process = FORK.Process(target=_write_beyond_the_limit, args=(tmp_path,))
     process.start()
     process.join()
@@ -170,20 +172,20 @@ def test_a_kill_at_any_moment_leaves_a_readable_newest_checkpoint(tmp_path: Path
     for round_ in range(12):
         process = FORK.Process(target=_write_for_ever, args=(tmp_path, reached))
         process.start()
-        while not (names := checkpoints(tmp_path)) or read_step(names[-1]) < reached + 2:
+        while not (names := list_checkpoints(tmp_path)) or read_step(names[-1]) < reached + 2:
             time.sleep(0.005)
         time.sleep(0.0037 * (round_ + 1))
         process.kill()
         process.join()
         newest = newest_checkpoint(tmp_path)
-        assert newest is not None and newest == checkpoints(tmp_path)[-1]
+        assert newest is not None and newest == list_checkpoints(tmp_path)[-1]
         progress, _ = read_facts(newest)
         with safe_open(newest, "pt") as file:
             weight = file.get_tensor("student/weight")
         assert bool((weight == progress.step).all())
         assert progress.step >= reached + 2
         reached = progress.step
-        assert len(checkpoints(tmp_path)) <= 3  # at most one not yet dropped
+        assert len(list_checkpoints(tmp_path)) <= 3  # at most one not yet dropped
     save(tmp_path, reached + 1)
     assert not list(tmp_path.glob(".*"))  # what the kills left half-written is cleared away
 
@@ -192,11 +194,11 @@ def read_step(path: Path) -> int:
     return int(path.name[5:13])
 
 
-def test_code_version_names_the_package_and_is_plain_text() -> None:
+def test_code_version_starts_with_the_package_version() -> None:
     assert code_version().startswith("0.") and json.dumps(code_version())
 
 
-def test_code_version_is_not_that_of_a_repository_around_an_installed_package(
+def test_code_version_ignores_a_repository_around_an_installed_package(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def git(*words: str) -> str:
@@ -218,13 +220,13 @@ def test_code_version_is_not_that_of_a_repository_around_an_installed_package(
 
 
 @pytest.mark.parametrize("keep", [1, 2])
-def test_an_unreadable_newer_one_does_not_cost_the_next_good_one(tmp_path: Path, keep: int) -> None:
+def test_a_damaged_newer_checkpoint_does_not_displace_an_intact_one(tmp_path: Path, keep: int) -> None:
     save(tmp_path, 200, keep)
     broken = save(tmp_path, 300, keep + 1)
     broken.write_bytes(broken.read_bytes()[:50])
     good = save(tmp_path, 250, keep)
     assert newest_checkpoint(tmp_path) == good
-    assert not broken.exists() and len(checkpoints(tmp_path)) == keep
+    assert not broken.exists() and len(list_checkpoints(tmp_path)) == keep
 
 
 def newer_version(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -241,7 +243,7 @@ def other_kind(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     save_file({"a": torch.zeros(1)}, path, {"format": "skypart"})
 
 
-def no_rights(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def no_permission(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     inner = Path.open
 
     def opened(self: Path, *arguments: Any, **options: Any) -> Any:
@@ -265,13 +267,13 @@ def header(**changes: str) -> dict[str, str]:
     ("make", "words"),
     [
         (newer_version, "written by a newer skypart; upgrade"),
-        (other_progress, "written by another skypart"),
+        (other_progress, "written by another version of skypart"),
         (other_kind, "not a training checkpoint"),
-        (no_rights, r"cannot be read \(Permission denied\); .*rights"),
+        (no_permission, r"cannot be read \(Permission denied\); fix its permissions"),
         (a_folder, r"cannot be read \(Is a directory\)"),
     ],
 )
-def test_a_newest_file_that_is_whole_is_never_passed_over(
+def test_an_intact_newest_file_is_never_skipped(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, make: Any, words: str
 ) -> None:
     old, new = save(tmp_path, 1, 9), save(tmp_path, 2, 9)
@@ -290,7 +292,7 @@ def test_a_newest_file_that_is_whole_is_never_passed_over(
 @pytest.mark.parametrize(
     "changes", [{"progress": "{half"}, {"facts": ""}, {"format_version": "one"}, {"progress": "\x00"}]
 )
-def test_a_header_that_is_damaged_is_passed_over(tmp_path: Path, changes: dict[str, str]) -> None:
+def test_a_checkpoint_with_a_damaged_header_is_skipped(tmp_path: Path, changes: dict[str, str]) -> None:
     old = save(tmp_path, 1, 9)
     save_file({"a": torch.zeros(1)}, tmp_path / "step-00000002.ckpt.safetensors", header(**changes))
     assert newest_checkpoint(tmp_path) == old

@@ -19,7 +19,7 @@ from skypart.datasets import open_dataset
 from skypart.errors import SkyPartError
 from skypart.model.embedder import load
 from skypart.training import loop, run
-from skypart.training.checkpoint import Progress, checkpoints, newest_checkpoint, read_facts
+from skypart.training.checkpoint import Progress, list_checkpoints, newest_checkpoint, read_facts
 from skypart.training.data import TrainingImages
 from skypart.training.overfit import overfit
 from skypart.training.recipe import Recipe
@@ -52,13 +52,13 @@ def start(file: Path) -> multiprocessing.process.BaseProcess:
 
 
 def wait_for_step(out: Path, step: int, alive: multiprocessing.process.BaseProcess) -> None:
-    while not any(int(path.name[5:13]) >= step for path in checkpoints(out / "checkpoints")):
+    while not any(int(path.name[5:13]) >= step for path in list_checkpoints(out / "checkpoints")):
         assert alive.is_alive(), "the run ended by itself"
         time.sleep(0.01)
 
 
 @pytest.mark.slow
-def test_thirty_steps_kill_and_thirty_more_equal_sixty_straight(sues: Path, tmp_path: Path) -> None:
+def test_a_killed_and_resumed_run_equals_an_uninterrupted_one(sues: Path, tmp_path: Path) -> None:
     straight = write_recipe(tmp_path / "a.toml", sixty_steps(sues, tmp_path / "a"))
     broken = write_recipe(tmp_path / "b.toml", sixty_steps(sues, tmp_path / "b"))
     whole = start(straight)
@@ -84,7 +84,7 @@ def test_thirty_steps_kill_and_thirty_more_equal_sixty_straight(sues: Path, tmp_
 
 
 @pytest.mark.slow
-def test_ctrl_c_saves_says_so_and_the_same_command_goes_on(sues: Path, tmp_path: Path) -> None:
+def test_ctrl_c_saves_a_checkpoint_and_the_same_command_resumes(sues: Path, tmp_path: Path) -> None:
     recipe = sixty_steps(sues, tmp_path / "out")
     recipe = replace(recipe, run=replace(recipe.run, checkpoint_every=3))
     file = write_recipe(tmp_path / "recipe.toml", recipe)
@@ -92,7 +92,7 @@ def test_ctrl_c_saves_says_so_and_the_same_command_goes_on(sues: Path, tmp_path:
     process = subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
     )
-    while not checkpoints(tmp_path / "out" / "checkpoints"):
+    while not list_checkpoints(tmp_path / "out" / "checkpoints"):
         assert process.poll() is None, process.stderr and process.stderr.read()
         time.sleep(0.02)
     os.killpg(process.pid, signal.SIGINT)  # as a terminal does: to the loading processes too
@@ -108,7 +108,7 @@ def test_ctrl_c_saves_says_so_and_the_same_command_goes_on(sues: Path, tmp_path:
     assert "trained 60 steps" in told and code == 0
 
 
-def test_the_command_trains_and_names_its_model(sues: Path, tmp_path: Path) -> None:
+def test_the_command_trains_and_prints_the_model_file(sues: Path, tmp_path: Path) -> None:
     file = write_recipe(tmp_path / "recipe.toml", small_recipe(sues, tmp_path / "out", teacher=False))
     done = CliRunner().invoke(app, ["train", str(file), "epochs=1", "batch.steps=2"])
     assert done.exit_code == 0, done.output
@@ -130,7 +130,7 @@ def test_the_command_trains_and_names_its_model(sues: Path, tmp_path: Path) -> N
         (["run.device=cuda"], "cuda"),
     ],
 )
-def test_what_a_user_can_get_wrong_is_one_sentence(sues: Path, tmp_path: Path, overrides: list[str], word: str) -> None:
+def test_user_errors_are_clear_messages(sues: Path, tmp_path: Path, overrides: list[str], word: str) -> None:
     if word == "cuda" and torch.cuda.is_available():
         pytest.skip("there is a GPU here")
     file = write_recipe(tmp_path / "recipe.toml", small_recipe(sues, tmp_path / "out", teacher=False))
@@ -159,7 +159,7 @@ def before_training(recipe: Recipe, locations: int) -> float:
 
 
 @pytest.mark.slow
-def test_overfit_reaches_all_of_its_own_pairs_through_the_command(tmp_path: Path) -> None:
+def test_overfit_reaches_100_percent_through_the_command(tmp_path: Path) -> None:
     root = swap_tiles(make_sues(tmp_path / "data", locations=7, per_altitude=2))
     file = write_recipe(tmp_path / "recipe.toml", overfitting(root, tmp_path / "out", rate=3e-3))
     done = CliRunner().invoke(app, ["train", str(file), "--overfit"])
@@ -168,7 +168,7 @@ def test_overfit_reaches_all_of_its_own_pairs_through_the_command(tmp_path: Path
 
 
 @pytest.mark.slow
-def test_overfit_learns_a_few_by_heart_and_starts_afresh_each_time(tmp_path: Path) -> None:
+def test_overfit_memorises_a_few_locations_and_never_resumes(tmp_path: Path) -> None:
     root = swap_tiles(make_sues(tmp_path / "data", locations=4, per_altitude=1))
     steps = []
     assert before_training(overfitting(root, tmp_path / "new"), 3) < 50.0
@@ -182,7 +182,7 @@ def test_overfit_learns_a_few_by_heart_and_starts_afresh_each_time(tmp_path: Pat
     assert header is not None and read_facts(header)[1]["data"]["locations"] == 3
 
 
-def test_overfit_that_fails_is_an_error_that_says_where_to_look(
+def test_a_failed_overfit_is_an_error_with_a_remedy(
     sues: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(loop, "validate", lambda *_: {"score": 40.0, "D2S AP": 40.0, "S2D AP": 40.0})
@@ -193,7 +193,7 @@ def test_overfit_that_fails_is_an_error_that_says_where_to_look(
         train_recipe(file, [], True)
 
 
-def test_of_many_processes_only_the_first_tells(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_the_first_process_prints_the_summary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     result = loop.Result(tmp_path / "model.safetensors", None, Progress(step=7), 0.0, True)
     monkeypatch.setattr(run, "load_recipe", lambda *_: Recipe())
     monkeypatch.setattr(run, "prepare", lambda *_: None)

@@ -44,20 +44,20 @@ def test_the_images_are_bit_identical_for_any_number_of_workers(sues: Path, load
     assert_same(list(training_data(sues).epoch(1)), list(training_data(sues, loader_workers).epoch(1)))
 
 
-def test_loading_processes_answer_after_opencv_has_used_threads_here(sues: Path) -> None:
+def test_loading_works_after_opencv_used_threads_in_the_main_process(sues: Path) -> None:
     """A forked copy of OpenCV's thread pool would hang the loader."""
     cv2.setNumThreads(4)
     cv2.resize(np.zeros((2000, 2000, 3), np.float32), (1500, 1500))
     assert_same(list(training_data(sues).epoch(1)), list(training_data(sues, 1).epoch(1)))
 
 
-def test_an_epoch_can_be_entered_at_any_step(sues: Path) -> None:
+def test_an_epoch_can_start_at_any_step(sues: Path) -> None:
     whole = list(training_data(sues).epoch(1))
     late = list(training_data(sues).epoch(1, 2))
     assert len(late) == 1 and torch.equal(late[0].images, whole[2].images)
 
 
-def test_loading_leaves_the_global_random_state_alone(sues: Path) -> None:
+def test_loading_does_not_change_the_global_random_state(sues: Path) -> None:
     before = torch.get_rng_state()
     list(training_data(sues).epoch(0))
     list(training_data(sues, 1).epoch(0))
@@ -80,7 +80,7 @@ def test_slices_partition_and_an_uneven_batch_is_refused() -> None:
         Workers(0, 3, torch.device("cpu")).slice(16)
 
 
-def test_a_batch_knows_its_labels_views_and_altitudes(sues: Path) -> None:
+def test_a_batch_has_labels_views_and_altitudes(sues: Path) -> None:
     data = training_data(sues)
     batch = next(data.epoch(0))
     assert batch.images.shape == (12, 3, 28, 28) and batch.images.dtype == torch.float32
@@ -94,7 +94,7 @@ def test_a_batch_knows_its_labels_views_and_altitudes(sues: Path) -> None:
             assert bool(batch.altitude[place].isnan())
 
 
-def test_a_satellites_altitude_is_not_a_label(sues: Path, tmp_path: Path) -> None:
+def test_the_altitude_of_a_satellite_image_is_ignored(sues: Path, tmp_path: Path) -> None:
     data = training_data(sues)
     records = [replace(r, altitude=80.0) if r.view == "satellite" else r for r in data.images.records]
     data.images.records = records
@@ -102,7 +102,7 @@ def test_a_satellites_altitude_is_not_a_label(sues: Path, tmp_path: Path) -> Non
     assert torch.equal(batch.altitude.isnan(), ~batch.is_drone)
 
 
-def test_without_augmentation_training_sees_what_evaluation_sees(sues: Path) -> None:
+def test_without_augmentation_training_images_equal_evaluation_images(sues: Path) -> None:
     data = training_data(sues, plain=True)
     for batch in data.epoch(0):
         for place, index in enumerate(batch.records):
@@ -110,7 +110,7 @@ def test_without_augmentation_training_sees_what_evaluation_sees(sues: Path) -> 
             np.testing.assert_array_equal(batch.images[place].numpy(), expected)
 
 
-def test_weak_contrast_is_lifted_in_training_and_by_the_model_it_makes(sues: Path, tmp_path: Path) -> None:
+def test_contrast_stretch_is_used_in_training_and_by_the_trained_model(sues: Path, tmp_path: Path) -> None:
     recipe = small_recipe(sues, tmp_path / "a", teacher=False)
     recipe = replace(recipe, augment=NO_AUGMENTATION, backbone=replace(recipe.backbone, level=True))
     run = prepare(recipe, ALONE)
@@ -126,7 +126,7 @@ def test_weak_contrast_is_lifted_in_training_and_by_the_model_it_makes(sues: Pat
 
 
 @pytest.mark.parametrize("profile", ["paper", "weatherprompt"])
-def test_weather_falls_on_drone_images_only_and_differs_between_draws(sues: Path, profile: str) -> None:
+def test_weather_affects_only_drone_images_and_differs_between_draws(sues: Path, profile: str) -> None:
     clear, stormy = training_data(sues, plain=True).images, training_data(sues, weather=profile, plain=True).images
     tiles = [i for i, r in enumerate(clear.records) if r.view == "satellite"]
     drone = next(i for i, r in enumerate(clear.records) if r.view == "drone")
@@ -139,13 +139,13 @@ def test_weather_falls_on_drone_images_only_and_differs_between_draws(sues: Path
     assert torch.equal(stormy[Draw(drone, 3)][0], seen[3])
 
 
-def test_weather_falls_on_the_cropped_picture_at_its_own_resolution(sues: Path) -> None:
+def test_weather_is_applied_to_the_cropped_image_at_full_resolution(sues: Path) -> None:
     images = training_data(sues, weather="paper").images
     drone = next(i for i, r in enumerate(images.records) if r.view == "drone")
     tile = next(i for i, r in enumerate(images.records) if r.view == "satellite")
-    assert images.weather_of(Draw(tile, 1)) is None
+    assert images.weather_for(Draw(tile, 1)) is None
     for seed in range(5):
-        found = images.weather_of(Draw(drone, seed))
+        found = images.weather_for(Draw(drone, seed))
         assert found is not None
         rng = np.random.default_rng(seed)
         framed = images.augmentation.frame(read_rgb(images.records[drone].path), rng)
@@ -158,7 +158,7 @@ def test_weather_is_the_same_for_any_number_of_workers(sues: Path) -> None:
     assert_same(one, list(training_data(sues, 2, weather="paper").epoch(0)))
 
 
-def test_fingerprint_changes_with_the_images_and_not_with_their_order_or_place(sues: Path, tmp_path: Path) -> None:
+def test_the_fingerprint_depends_on_images_but_not_on_order_or_folder(sues: Path, tmp_path: Path) -> None:
     records = list(open_dataset(sues).train)
     same = fingerprint(records)
     assert fingerprint(records[::-1]) == same
@@ -172,7 +172,7 @@ def test_fingerprint_changes_with_the_images_and_not_with_their_order_or_place(s
     assert isinstance(records[0], Record)
 
 
-def test_a_place_is_mirrored_as_a_whole_and_only_tiles_are_turned(sues: Path) -> None:
+def test_all_images_of_a_place_are_mirrored_together_and_only_tiles_are_rotated(sues: Path) -> None:
     """Every image of a batch is its own file, mirrored as all others of its place, tiles turned by quarters too."""
     records = list(open_dataset(sues).train)
     augmentation = replace(NO_AUGMENTATION, mirror=0.5, quarter_turns=True)
@@ -198,7 +198,7 @@ def test_a_place_is_mirrored_as_a_whole_and_only_tiles_are_turned(sues: Path) ->
     assert turns == {0, 1, 2, 3} and mirrored == {False, True}
 
 
-def test_folders_give_their_share_of_locations_to_a_round(sues: Path, tmp_path: Path) -> None:
+def test_each_folder_contributes_its_share_of_locations(sues: Path, tmp_path: Path) -> None:
     recipe = small_recipe(sues, tmp_path, teacher=False)
     data = replace(recipe.data, also=(str(sues),), shares=(1.0, 0.25), validation=0.0)
     sampler = small_run(sues, tmp_path, teacher=False, data=data).data.sampler
@@ -210,7 +210,7 @@ def test_folders_give_their_share_of_locations_to_a_round(sues: Path, tmp_path: 
 
 
 @pytest.mark.parametrize("loader_workers", [0, 1])
-def test_a_damaged_image_is_one_sentence_from_any_process(sues: Path, tmp_path: Path, loader_workers: int) -> None:
+def test_a_damaged_image_is_a_clear_error_from_any_process(sues: Path, tmp_path: Path, loader_workers: int) -> None:
     shutil.copytree(sues, tmp_path / "sues")
     data = training_data(tmp_path / "sues", loader_workers)
     for record in data.images.records:

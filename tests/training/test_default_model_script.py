@@ -35,7 +35,7 @@ def commands_of(tmp_path: Path, shared: bool = True, **settings: str) -> list[li
 
 
 @pytest.mark.parametrize("readout", ["full", "cls"])
-def test_each_stage_starts_from_the_one_before_on_pictures_that_were_made(readout: str, tmp_path: Path) -> None:
+def test_each_stage_starts_from_the_previous_one_on_rendered_images(readout: str, tmp_path: Path) -> None:
     commands = commands_of(tmp_path, READOUT=readout)
     folder = "runs/default-model" if readout == "full" else "runs/default-model/cls"
     made: set[str] = set()
@@ -68,7 +68,7 @@ def test_each_stage_starts_from_the_one_before_on_pictures_that_were_made(readou
     ]
 
 
-def test_some_stages_alone_draw_no_more_than_they_need_and_make_no_mean(tmp_path: Path) -> None:
+def test_selected_stages_render_only_the_images_they_need(tmp_path: Path) -> None:
     commands = commands_of(tmp_path, READOUT="cls", STAGES="01 02")
     recipes = [words[words.index("train") + 1] for words in commands if "train" in words]
     assert recipes == [f"recipes/default-model/{stage}.toml" for stage in ("01-small-images", "02-larger-images")]
@@ -77,7 +77,7 @@ def test_some_stages_alone_draw_no_more_than_they_need_and_make_no_mean(tmp_path
     assert not any("skypart.model.mean" in words for words in commands)
 
 
-def test_later_stages_alone_start_from_those_of_the_same_readout(tmp_path: Path) -> None:
+def test_selected_later_stages_start_from_stages_of_the_same_readout(tmp_path: Path) -> None:
     commands = commands_of(tmp_path, READOUT="cls", STAGES="03 08 09 10")
     trainings = [words[words.index("train") + 1 :] for words in commands if "train" in words]
     starts = [load_recipe(tmp_path / file, overrides).backbone.start for file, *overrides in trainings]
@@ -86,7 +86,7 @@ def test_later_stages_alone_start_from_those_of_the_same_readout(tmp_path: Path)
     assert sum("skypart.model.mean" in words for words in commands) == 3
 
 
-def test_without_the_developers_data_and_backbone_both_are_fetched(tmp_path: Path) -> None:
+def test_data_and_backbone_are_downloaded_without_the_developers_copies(tmp_path: Path) -> None:
     commands = commands_of(tmp_path, shared=False)
     fetched = [words[2] for words in commands if words[:2] == ["data", "fetch"]]
     assert fetched == ["naip-california", "kentucky", "oam-mosaics"]

@@ -16,7 +16,7 @@ import torch.distributed as dist
 from skypart.errors import SkyPartError
 from skypart.model.heads.skypart.fusion import JointBatchNorm
 from skypart.model.storage import load_model
-from skypart.training.checkpoint import Progress, checkpoints
+from skypart.training.checkpoint import Progress, list_checkpoints
 from skypart.training.distributed import Workers, all_agree, gather, leader_first, start_workers
 from skypart.training.journal import Journal
 from skypart.training.loop import _Loop, train
@@ -110,7 +110,7 @@ def cls_only(recipe: Recipe) -> Recipe:
     return replace(recipe, loss=loss, head=replace(SMALL_HEAD, readout="cls"))
 
 
-def test_the_cls_only_baseline_too(sues: Path, tmp_path: Path) -> None:
+def test_two_processes_equal_one_for_the_cls_only_baseline(sues: Path, tmp_path: Path) -> None:
     assert_two_equal_one(cls_only(small_recipe(sues, tmp_path)), tmp_path / "two")
 
 
@@ -118,7 +118,7 @@ def trained(workers: Workers, recipe: Recipe) -> dict[str, Any]:
     run = prepare(recipe, workers)
     train(run)
     assert run.average is not None
-    return {"student": run.student.state_dict(), "loss": run.loss.state_dict(), "average": run.average.moving()}
+    return {"student": run.student.state_dict(), "loss": run.loss.state_dict(), "average": run.average.state_dict()}
 
 
 @pytest.mark.parametrize("baseline", [False, pytest.param(True, marks=pytest.mark.slow)])
@@ -131,7 +131,7 @@ def test_all_ranks_hold_the_same_weights_after_training_and_only_the_first_write
     for part in left:
         for name, value in left[part].items():
             assert torch.equal(value, right[part][name]), f"{part} {name}"
-    assert len(checkpoints(tmp_path / "out" / "checkpoints")) == 2
+    assert len(list_checkpoints(tmp_path / "out" / "checkpoints")) == 2
     records = [json.loads(line) for line in (tmp_path / "out" / "log.jsonl").read_text().splitlines()]
     assert [r["step"] for r in records if r["kind"] == "train"] == list(range(10))  # once, not twice
     assert len(list((tmp_path / "out" / "tensorboard").iterdir())) == 1
@@ -163,19 +163,19 @@ def asked_to_stop_on_one(workers: Workers, recipe: Recipe) -> int:
 
     def forward(*inputs: Any) -> Any:
         if workers.rank == 1 and loop.progress.step == 2:
-            loop.stop_asked = True
+            loop.stop_requested = True
         return inner(*inputs)
 
     run.step.forward = forward  # type: ignore[method-assign, assignment]
-    with Journal(run.folder, 10, 0, "", {}, workers.leads) as journal:
-        loop.go(journal)
+    with Journal(run.folder, 10, 0, "", {}, workers.is_leader) as journal:
+        loop.run_epochs(journal)
     return loop.progress.step
 
 
 def test_a_signal_to_one_process_stops_all_after_the_same_step(sues: Path, tmp_path: Path) -> None:
     steps = on_two(asked_to_stop_on_one, tmp_path / "two", small_recipe(sues, tmp_path / "out", teacher=False))
     assert steps == [3, 3]
-    assert [path.name[5:13] for path in checkpoints(tmp_path / "out" / "checkpoints")] == ["00000003"]
+    assert [path.name[5:13] for path in list_checkpoints(tmp_path / "out" / "checkpoints")] == ["00000003"]
 
 
 def broken_on_one(workers: Workers, recipe: Recipe) -> str:
@@ -191,11 +191,11 @@ def broken_on_one(workers: Workers, recipe: Recipe) -> str:
     return "nothing happened"
 
 
-def test_a_nan_on_one_process_stops_all_of_them(sues: Path, tmp_path: Path) -> None:
+def test_a_nan_on_one_process_stops_all(sues: Path, tmp_path: Path) -> None:
     said = on_two(broken_on_one, tmp_path / "two", small_recipe(sues, tmp_path / "out", teacher=False))
     assert all("NaN or infinite at step 0" in text for text in said)
     assert "loss group part (term mar)" in said[1]
-    assert checkpoints(tmp_path / "out" / "checkpoints") == []
+    assert list_checkpoints(tmp_path / "out" / "checkpoints") == []
 
 
 def joined(workers: Workers) -> list[Any]:
@@ -205,7 +205,7 @@ def joined(workers: Workers) -> list[Any]:
     return [found.detach(), rows.grad, all_agree(True, CPU), all_agree(workers.rank == 0, CPU)]
 
 
-def test_gathering_joins_in_rank_order_and_gradients_come_back_from_all(tmp_path: Path) -> None:
+def test_gather_joins_in_rank_order_with_gradients_from_all_ranks(tmp_path: Path) -> None:
     for rank, (found, gradient, all_true, some_true) in enumerate(on_two(joined, tmp_path)):
         assert found.tolist() == [0.0, 1.0, 2.0, 10.0, 11.0, 12.0]
         assert gradient.tolist() == [2 * (3 * rank + i) for i in range(3)]  # once from each process
@@ -235,13 +235,13 @@ def _first(workers: Workers, made: Path) -> tuple[int, bool, int]:
     return threads, found, torch.get_num_threads()
 
 
-def test_the_leader_goes_first_with_the_threads_of_those_that_wait(tmp_path: Path) -> None:
+def test_the_leader_runs_first_with_the_threads_of_waiting_ranks(tmp_path: Path) -> None:
     made = tmp_path / "made"
     both = min(2, os.cpu_count() or 1)
     assert on_two(_first, tmp_path / "two", made) == [(both, False, 1), (1, True, 1)]
 
 
-def test_batch_norm_over_two_halves_is_that_of_the_whole_however_far_from_zero(tmp_path: Path) -> None:
+def test_joint_batch_norm_over_two_processes_equals_one_even_far_from_zero(tmp_path: Path) -> None:
     rows = torch.randn(24, 5, generator=torch.Generator().manual_seed(0)) + torch.tensor(
         [0.0, 1.0, 15.0, 100.0, -300.0]
     )
@@ -263,7 +263,7 @@ def learnt_by_heart(workers: Workers, recipe: Recipe) -> tuple[float, bool, int,
 
 
 @pytest.mark.slow
-def test_overfit_on_two_processes_ends_alike_on_both(tmp_path: Path) -> None:
+def test_overfit_ends_the_same_way_on_both_processes(tmp_path: Path) -> None:
     """An odd number of locations is shared by two, and the one that does not validate knows the score too."""
     root = make_sues(tmp_path / "data", locations=6, per_altitude=2)
     recipe = small_recipe(root, tmp_path / "out", teacher=False)
@@ -274,7 +274,7 @@ def test_overfit_on_two_processes_ends_alike_on_both(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("device", ["gpu", "cuda:x", "", "meta", "cpu:one"])
-def test_a_device_that_is_none_is_one_sentence(device: str) -> None:
+def test_an_unknown_device_is_a_clear_error(device: str) -> None:
     with pytest.raises(SkyPartError, match=rf"^run\.device={device}: .*run\.device=cpu"):
         start_workers(device)
 
@@ -282,7 +282,7 @@ def test_a_device_that_is_none_is_one_sentence(device: str) -> None:
 @pytest.mark.parametrize(
     ("device", "chosen"), [("auto", "cuda:1"), ("cuda", "cuda:1"), ("cuda:0", "cuda:0"), ("cpu", "cpu")]
 )
-def test_each_process_of_torchrun_takes_its_own_gpu(monkeypatch: pytest.MonkeyPatch, device: str, chosen: str) -> None:
+def test_each_process_of_torchrun_uses_its_own_gpu(monkeypatch: pytest.MonkeyPatch, device: str, chosen: str) -> None:
     taken: list[torch.device] = []
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
@@ -313,4 +313,4 @@ def test_torchrun_trains_end_to_end(sues: Path, tmp_path: Path) -> None:
     one = trained(ALONE, replace(recipe, run=replace(recipe.run, out=str(tmp_path / "one"))))["student"]
     two = load_model(tmp_path / "out" / "model.safetensors").state_dict()
     assert far_apart(one, two, start) < LITTLE
-    assert len(checkpoints(tmp_path / "out" / "checkpoints")) == 2
+    assert len(list_checkpoints(tmp_path / "out" / "checkpoints")) == 2

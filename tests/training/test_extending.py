@@ -15,7 +15,7 @@ from skypart.model.storage import read_header
 from skypart.training.loop import train
 from skypart.training.recipe import Recipe, load_recipe
 from skypart.training.setup import prepare
-from tests.model.builders import pictures
+from tests.model.builders import random_images
 from tests.training.small_runs import ALONE, small_recipe, write_recipe
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "docs" / "examples"
@@ -38,7 +38,7 @@ def test_a_head_is_one_file_and_one_line(sues: Path, tmp_path: Path, capsys: pyt
     assert recipe.to_dict()["head"] == {"kind": "mean", "embedding_dim": 48, "layer": 3}
     run = prepare(recipe, ALONE)
     said = " ".join(capsys.readouterr().err.split())
-    assert "the head mean has no inputs for these losses, left out: patch_nce, mar, diversity" in said
+    assert "left out, since the head mean has no inputs for them: patch_nce, mar, diversity" in said
     terms = {"circle", "proxy_anchor", "info_nce", "uapa", "teacher", "ema", "altitude"}
     assert {term.name for term in run.loss.terms} == terms
     before = run.student.head.state_dict()["project.weight"].clone()
@@ -48,7 +48,7 @@ def test_a_head_is_one_file_and_one_line(sues: Path, tmp_path: Path, capsys: pyt
     assert json.loads(read_header(result.model)["head"]) == {"kind": "mean", "embedding_dim": 48, "layer": 3}
     model = load_model(result.model)
     assert model.head.settings == recipe.head and model.taps == (3,)
-    images = pictures(2, 28, 28)
+    images = random_images(2, 28, 28)
     with torch.no_grad():
         tokens = model.backbone(images, taps=(3,))[0]
         by_hand = model.head.project(tokens.patches.mean(1))  # type: ignore[operator]
@@ -64,7 +64,7 @@ def test_a_head_is_one_file_and_one_line(sues: Path, tmp_path: Path, capsys: pyt
 
 
 @pytest.mark.usefixtures("mean_head")
-def test_settings_of_another_head_are_not_inherited_but_refused_when_asked_for(sues: Path, tmp_path: Path) -> None:
+def test_settings_of_another_head_are_not_inherited_and_refused_if_set(sues: Path, tmp_path: Path) -> None:
     with pytest.raises(SkyPartError, match=r"unknown key head\.prototypes"):
         recipe_of(sues, tmp_path / "run", "head.prototypes=4")
     file = tmp_path / "mine.toml"
@@ -75,7 +75,7 @@ def test_settings_of_another_head_are_not_inherited_but_refused_when_asked_for(s
         load_recipe(file)
 
 
-def test_an_unknown_head_names_the_known_ones(sues: Path, tmp_path: Path) -> None:
+def test_an_unknown_head_is_an_error_that_lists_the_known_ones(sues: Path, tmp_path: Path) -> None:
     with pytest.raises(SkyPartError, match="unknown head 'mean'; choose one of skypart"):
         recipe_of(sues, tmp_path / "run")
 

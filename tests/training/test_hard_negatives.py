@@ -25,7 +25,7 @@ def start(sues: Path, tmp_path: Path) -> str:
     return str(tmp_path / "start.safetensors")
 
 
-def test_likeness_is_the_mean_of_both_directions_between_first_images(sues: Path, start: str, tmp_path: Path) -> None:
+def test_similarity_is_the_mean_of_both_directions_between_first_images(sues: Path, start: str, tmp_path: Path) -> None:
     records = list(open_dataset(sues).train)
     found = location_similarity(records, start, 28, tmp_path / "out", CPU)
     index, embedder = index_locations(records), load(start, size=28)
@@ -36,7 +36,7 @@ def test_likeness_is_the_mean_of_both_directions_between_first_images(sues: Path
     assert np.array_equal(found, found.T)
 
 
-def test_likeness_in_the_precision_of_the_run(sues: Path, start: str, tmp_path: Path) -> None:
+def test_similarity_uses_the_precision_of_the_run(sues: Path, start: str, tmp_path: Path) -> None:
     records = list(open_dataset(sues).train)
     exact = location_similarity(records, start, 28, tmp_path / "single", CPU)
     found = location_similarity(records, start, 28, tmp_path / "half", CPU, torch.bfloat16)
@@ -44,7 +44,7 @@ def test_likeness_in_the_precision_of_the_run(sues: Path, start: str, tmp_path: 
     np.testing.assert_allclose(found, exact, atol=0.02)
 
 
-def test_it_is_computed_once_for_a_model_and_its_data(
+def test_similarity_is_computed_once_per_model_and_data(
     sues: Path, start: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     records = list(open_dataset(sues).train)
@@ -57,7 +57,7 @@ def test_it_is_computed_once_for_a_model_and_its_data(
         location_similarity([r for r in records if r.location != records[0].location], start, 28, tmp_path, CPU)
 
 
-def test_a_run_batches_what_looks_alike_to_its_start(sues: Path, start: str, tmp_path: Path) -> None:
+def test_a_batch_contains_locations_that_the_start_model_confuses(sues: Path, start: str, tmp_path: Path) -> None:
     recipe = small_recipe(sues, tmp_path, teacher=False)
     run = small_run(
         sues,
@@ -77,7 +77,7 @@ def test_a_run_batches_what_looks_alike_to_its_start(sues: Path, start: str, tmp
 
 
 @pytest.mark.parametrize("batch", [{"alike": True, "near": 4}, {"alike": True}])
-def test_without_a_start_or_with_runs_of_one_it_is_refused(batch: dict[str, object]) -> None:
+def test_alike_needs_a_start_model_and_near_above_one(batch: dict[str, object]) -> None:
     backbone = {} if "near" in batch else {"start": "model.safetensors"}
     with pytest.raises(SkyPartError, match=r"batch\.alike needs"):
         build_recipe({"batch": batch, "backbone": backbone}, "recipe.toml")

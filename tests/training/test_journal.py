@@ -43,20 +43,20 @@ def test_a_run_writes_tensorboard_and_json_lines(sues: Path, tmp_path: Path) -> 
 
 
 def test_other_processes_write_nothing(tmp_path: Path) -> None:
-    with Journal(tmp_path / "run", 10, 0, "project", {}, leads=False) as journal:
+    with Journal(tmp_path / "run", 10, 0, "project", {}, is_leader=False) as journal:
         journal.step(1, "")
         journal.say("nothing")
         journal.record("train", 0, {"total": 1.0})
     assert not (tmp_path / "run").exists()
 
 
-def test_wandb_asked_for_but_missing_is_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_wandb_is_a_clear_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "wandb", None)
     with pytest.raises(SkyPartError, match=r"run\.wandb.*pip install"):
-        Journal(tmp_path, 10, 0, "project", {}, leads=True)
+        Journal(tmp_path, 10, 0, "project", {}, is_leader=True)
 
 
-def test_wandb_is_missed_before_any_work(sues: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_wandb_is_reported_before_any_work(sues: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for missing in (None, ModuleType("wandb")):  # absent, or a folder of that name where the command is given
         monkeypatch.setitem(sys.modules, "wandb", missing)
         with pytest.raises(SkyPartError, match=r"run\.wandb.*pip install"):
@@ -89,19 +89,17 @@ def fake_wandb(monkeypatch: pytest.MonkeyPatch) -> tuple[FakeRun, dict[str, Any]
 
 def test_wandb_gets_the_same_scalars_when_installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run, asked = fake_wandb(monkeypatch)
-    with Journal(tmp_path, 10, 0, "project", {"run": {"seed": 1}}, leads=True) as journal:
+    with Journal(tmp_path, 10, 0, "project", {"run": {"seed": 1}}, is_leader=True) as journal:
         journal.record("train", 3, {"total": 2.0})
     assert run.logged == [({"train/total": 2.0}, 3)] and run.finished
     assert asked["project"] == "project" and asked["config"] == {"run": {"seed": 1}}
 
 
-def test_wandb_runs_of_equal_folder_names_are_told_apart_and_a_resumed_one_is_the_same(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_wandb_ids_are_unique_and_survive_a_resume(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     _, asked = fake_wandb(monkeypatch)
 
     def identity(folder: Path, done: int) -> str:
-        with Journal(folder, 10, done, "project", {}, leads=True):
+        with Journal(folder, 10, done, "project", {}, is_leader=True):
             return str(asked["id"])
 
     one, other = tmp_path / "a" / "sues200", tmp_path / "b" / "sues200"
@@ -132,10 +130,10 @@ class Full:
         raise OSError(28, "No space left on device")
 
 
-def test_on_a_full_disk_the_first_error_is_the_one_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_on_a_full_disk_the_first_error_is_raised(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run, _ = fake_wandb(monkeypatch)
     board, log = Full(), Full()
-    journal = Journal(tmp_path, 10, 0, "project", {}, leads=True)
+    journal = Journal(tmp_path, 10, 0, "project", {}, is_leader=True)
     monkeypatch.setattr(journal.board, "close", board.close)
     monkeypatch.setattr(journal, "lines", log)
     with pytest.raises(SkyPartError, match=r"log\.jsonl: cannot be written"), journal:
@@ -144,19 +142,19 @@ def test_on_a_full_disk_the_first_error_is_the_one_told(tmp_path: Path, monkeypa
 
 
 @pytest.mark.parametrize("part", ["board", "lines"])
-def test_what_only_closing_finds_out_is_a_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, part: str) -> None:
-    journal = Journal(tmp_path, 10, 0, "", {}, leads=True)
+def test_an_error_while_closing_is_a_clear_message(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, part: str) -> None:
+    journal = Journal(tmp_path, 10, 0, "", {}, is_leader=True)
     log = journal.lines
     monkeypatch.setattr(journal, part, Full())
     with (
-        pytest.raises(SkyPartError, match=r"the log may lack its end \(No space left on device\); free the disk"),
+        pytest.raises(SkyPartError, match=r"the end of the log may be missing \(No space left on device\); free"),
         journal,
     ):
         pass
     assert log.closed is (part == "board")
 
 
-def test_a_log_tells_each_step_once_whatever_broke_off(
+def test_the_log_has_each_step_once_after_an_interruption(
     sues: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     train_until(small_run(sues, tmp_path, teacher=False), 7, monkeypatch)
@@ -173,16 +171,16 @@ def test_a_log_tells_each_step_once_whatever_broke_off(
 
 
 @pytest.mark.parametrize("tail", ['{"kind": "tr', '{"kind": "train", "step": 1, "total": NaN}', "[]\n", "\x00\x00"])
-def test_a_strange_end_of_the_log_does_not_spoil_the_next_line(tmp_path: Path, tail: str) -> None:
+def test_a_damaged_end_of_the_log_does_not_affect_the_next_line(tmp_path: Path, tail: str) -> None:
     (tmp_path / "log.jsonl").write_text(f'{{"kind": "train", "step": 0}}\n{tail}', encoding="utf-8")
-    with Journal(tmp_path, 10, 2, "", {}, leads=True) as journal:
+    with Journal(tmp_path, 10, 2, "", {}, is_leader=True) as journal:
         journal.record("train", 2, {"total": 1.0})
     assert [record["step"] for record in lines(tmp_path)] == ([0, 1, 2] if "NaN" in tail else [0, 2])
 
 
-def test_a_run_from_the_start_begins_its_log_anew(tmp_path: Path) -> None:
+def test_a_run_from_the_start_has_a_new_log(tmp_path: Path) -> None:
     for _ in range(2):
-        with Journal(tmp_path, 10, 0, "", {}, leads=True) as journal:
+        with Journal(tmp_path, 10, 0, "", {}, is_leader=True) as journal:
             journal.record("train", 0, {"total": 1.0})
             journal.record("validation", 5, {"score": 1.0})
     assert [record["step"] for record in lines(tmp_path)] == [0, 5]

@@ -19,7 +19,7 @@ from skypart.losses.teacher_distillation import TeacherDistillationLoss
 from skypart.model.storage import load_model, read_metadata, save_model
 from skypart.training import checkpoint
 from skypart.training import loop as module
-from skypart.training.checkpoint import Progress, checkpoints, newest_checkpoint, read_facts
+from skypart.training.checkpoint import Progress, list_checkpoints, newest_checkpoint, read_facts
 from skypart.training.data import Batch
 from skypart.training.journal import Journal
 from skypart.training.loop import Result, _Loop, train
@@ -68,7 +68,7 @@ def train_until(run: Run, step: int, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     "gone_after", [pytest.param(5, marks=pytest.mark.slow), 7, pytest.param(8, marks=pytest.mark.slow)]
 )
-def test_resume_is_exact_at_the_end_and_inside_of_an_epoch(
+def test_resume_is_exact_at_the_end_of_and_within_an_epoch(
     sues: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, gone_after: int
 ) -> None:
     run_recipe = replace(small_recipe(sues, tmp_path).run, checkpoint_every=2)
@@ -87,7 +87,7 @@ def test_resume_is_exact_at_the_end_and_inside_of_an_epoch(
     assert all(torch.equal(one[key], other[key]) for key in one)
 
 
-def test_a_finished_run_is_not_trained_again(sues: Path, tmp_path: Path) -> None:
+def test_a_finished_run_does_not_train_again(sues: Path, tmp_path: Path) -> None:
     train(small_run(sues, tmp_path))
     before = tensors(newest_checkpoint(tmp_path / "checkpoints"))
     result = train(small_run(sues, tmp_path))
@@ -96,7 +96,7 @@ def test_a_finished_run_is_not_trained_again(sues: Path, tmp_path: Path) -> None
     assert all(torch.equal(before[key], after[key]) for key in before)
 
 
-def test_models_of_a_run_without_checkpoints_are_neither_told_nor_replaced(sues: Path, tmp_path: Path) -> None:
+def test_models_of_a_run_without_checkpoints_are_not_overwritten(sues: Path, tmp_path: Path) -> None:
     train(small_run(sues, tmp_path))
     shutil.rmtree(tmp_path / "checkpoints")
     before = (tmp_path / "best.safetensors").read_bytes()
@@ -105,7 +105,7 @@ def test_models_of_a_run_without_checkpoints_are_neither_told_nor_replaced(sues:
     assert (tmp_path / "best.safetensors").read_bytes() == before
 
 
-def test_the_model_file_is_the_students_and_says_where_it_comes_from(sues: Path, tmp_path: Path) -> None:
+def test_the_model_file_contains_the_student_and_its_provenance(sues: Path, tmp_path: Path) -> None:
     run = small_run(sues, tmp_path)
     result = train(run)
     model = load_model(result.model)
@@ -119,9 +119,7 @@ def test_the_model_file_is_the_students_and_says_where_it_comes_from(sues: Path,
 
 
 @pytest.mark.slow
-def test_the_best_by_validation_is_kept_whatever_comes_after(
-    sues: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_best_model_by_validation_is_kept(sues: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     scores = iter([(10.0, 90.0), (40.0, 50.0), (40.0, 60.0), (40.0, 60.0), (20.0, 99.0)])
     states = []
 
@@ -141,9 +139,7 @@ def test_the_best_by_validation_is_kept_whatever_comes_after(
     assert not all(torch.equal(best[name], value) for name, value in states[4].items())
 
 
-def test_the_idle_share_counts_waiting_and_steps_alone(
-    sues: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_idle_share_does_not_count_validation(sues: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Images that come late are told of, however long validation takes."""
     run = small_run(sues, tmp_path, teacher=False)
     plain = run.data.epoch
@@ -162,13 +158,13 @@ def test_the_idle_share_counts_waiting_and_steps_alone(
     loop = _Loop(run, Progress(), None)
     begun = time.perf_counter()
     with Journal(tmp_path, run.last_step, 0, "", {}, False) as journal:
-        loop.go(journal)
+        loop.run_epochs(journal)
     assert loop.waited >= run.last_step * 0.1 and loop.worked > 0
     assert loop.waited + loop.worked < time.perf_counter() - begun - 2 * 1.0
 
 
 @pytest.mark.slow
-def test_validation_every_n_epochs_and_never_without_a_split(sues: Path, tmp_path: Path) -> None:
+def test_validation_runs_every_n_epochs_and_never_without_a_split(sues: Path, tmp_path: Path) -> None:
     recipe = small_recipe(sues, tmp_path)
     every = replace(recipe.run, validate_every=2, out=str(tmp_path / "a"))
     assert [e["epoch"] for e in train(small_run(sues, tmp_path, run=every)).progress.history] == [2]
@@ -186,7 +182,7 @@ GROUPS = [
 
 
 @pytest.mark.parametrize(("loss", "group", "term", "value"), GROUPS)
-def test_a_broken_group_stops_the_run_within_its_step(
+def test_a_non_finite_loss_stops_the_run_at_once(
     sues: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, loss: type, group: str, term: str, value: str
 ) -> None:
     run = small_run(sues, tmp_path, run=replace(small_recipe(sues, tmp_path).run, checkpoint_every=1))
@@ -203,7 +199,7 @@ def test_a_broken_group_stops_the_run_within_its_step(
         train(run)
     good = tensors(newest_checkpoint(tmp_path / "checkpoints"))
     assert f"group {group} (term {term})" in str(error.value) and "step 3" in str(error.value)
-    assert [read_facts(path)[0].step for path in checkpoints(tmp_path / "checkpoints")] == [2, 3]
+    assert [read_facts(path)[0].step for path in list_checkpoints(tmp_path / "checkpoints")] == [2, 3]
     assert all(bool(torch.isfinite(v).all()) for v in good.values() if v.is_floating_point())
     batch = list(run.data.epoch(0))[3]
     listing = (tmp_path / "broken-batch-3-rank0.txt").read_text().split("\n")[:-1]
@@ -214,17 +210,17 @@ def test_a_broken_group_stops_the_run_within_its_step(
         assert train(small_run(sues, tmp_path)).finished
 
 
-def test_an_infinite_gradient_stops_before_it_touches_a_weight(sues: Path, tmp_path: Path) -> None:
+def test_an_infinite_gradient_stops_the_run_before_the_update(sues: Path, tmp_path: Path) -> None:
     run = small_run(sues, tmp_path)
     before = {name: value.clone() for name, value in run.step.named_parameters()}
     part_head(run.student).project.weight.register_hook(lambda gradient: gradient * float("inf"))  # type: ignore[no-untyped-call]
     with pytest.raises(SkyPartError, match=r"the gradient is NaN or infinite at step 0.*\.jpg"):
         train(run)
     assert all(torch.equal(before[name], value) for name, value in run.step.named_parameters())
-    assert checkpoints(tmp_path / "checkpoints") == []
+    assert list_checkpoints(tmp_path / "checkpoints") == []
 
 
-def test_a_full_disk_stops_with_a_sentence_and_the_run_can_go_on(
+def test_a_full_disk_is_a_clear_error_and_the_run_can_resume(
     sues: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def full(state: Any, path: Path, metadata: Any) -> None:
@@ -253,7 +249,7 @@ def test_a_changed_recipe_or_other_data_is_refused_and_a_harmless_change_is_not(
     with pytest.raises(SkyPartError, match=r"recipe has changed since \(augment\.blur, optimiser\.head_lr\)"):
         train(prepare(changed, ALONE))
     other = make_sues(tmp_path / "other", locations=8, per_altitude=1)
-    with pytest.raises(SkyPartError, match="other data"):
+    with pytest.raises(SkyPartError, match="trained on data other than"):
         train(prepare(replace(recipe, data=replace(recipe.data, root=str(other))), ALONE))
     moved = tmp_path / "moved"
     moved.symlink_to(sues)
@@ -265,7 +261,7 @@ def test_a_changed_recipe_or_other_data_is_refused_and_a_harmless_change_is_not(
     assert train(prepare(free, ALONE)).progress.step == 10
 
 
-def test_collapsed_prototypes_are_warned_of(sues: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_collapsed_prototypes_give_a_warning(sues: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     said: list[str] = []
     monkeypatch.setattr(Journal, "say", lambda _, text: said.append(text))
     healthy = small_run(sues, tmp_path / "a")
@@ -332,7 +328,7 @@ def test_accumulated_runs_count_optimiser_steps(sues: Path, tmp_path: Path) -> N
     assert result.progress.step == 6 and 0 <= result.idle < 1
 
 
-def test_mar_ramps_up_over_its_epochs_and_the_learning_rate_follows_the_curve(
+def test_mar_ramps_up_and_the_learning_rate_follows_the_schedule(
     sues: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run = small_run(sues, tmp_path)
@@ -368,7 +364,7 @@ def test_fine_tuning_starts_from_a_models_weights(sues: Path, tmp_path: Path) ->
     assert "(reduced like SUES-200)" in told["training"] and "recipe" not in told
 
 
-def test_a_run_from_before_a_key_was_there_goes_on(sues: Path, tmp_path: Path) -> None:
+def test_a_run_from_before_a_key_existed_resumes(sues: Path, tmp_path: Path) -> None:
     run = prepare(small_recipe(sues, tmp_path, teacher=False), ALONE)
     old = {section: dict(values) for section, values in run.facts["recipe"].items()}
     del old["data"]["shares"], old["batch"]["alike"]
@@ -380,7 +376,7 @@ def test_a_run_from_before_a_key_was_there_goes_on(sues: Path, tmp_path: Path) -
         train(prepare(replace(shared, data=replace(shared.data, shares=(0.9,))), ALONE))
 
 
-def test_weather_that_is_drawn_otherwise_since_is_not_gone_on_with(sues: Path, tmp_path: Path) -> None:
+def test_a_run_with_other_weather_rendering_does_not_resume(sues: Path, tmp_path: Path) -> None:
     plain = small_recipe(sues, tmp_path / "plain", teacher=False)
     stormy = small_recipe(sues, tmp_path / "stormy", teacher=False)
     stormy = replace(stormy, data=replace(stormy.data, weather="paper"))
@@ -389,23 +385,21 @@ def test_weather_that_is_drawn_otherwise_since_is_not_gone_on_with(sues: Path, t
         run.facts["weather"] -= 1
         train(run)
     assert train(prepare(plain, ALONE)).finished
-    with pytest.raises(SkyPartError, match="weather is drawn in another way"):
+    with pytest.raises(SkyPartError, match="weather rendering has changed"):
         train(prepare(stormy, ALONE))
 
 
-def test_contrast_that_is_lifted_otherwise_since_is_not_gone_on_with(sues: Path, tmp_path: Path) -> None:
+def test_a_run_with_another_contrast_stretch_does_not_resume(sues: Path, tmp_path: Path) -> None:
     recipe = small_recipe(sues, tmp_path, teacher=False)
     recipe = replace(recipe, backbone=replace(recipe.backbone, level=True))
     run = prepare(recipe, ALONE)
     run.facts["level"] -= 1
     train(run)
-    with pytest.raises(SkyPartError, match="weak contrast is lifted in another way"):
+    with pytest.raises(SkyPartError, match="contrast stretching has changed"):
         train(prepare(recipe, ALONE))
 
 
-def test_a_finished_model_keeps_saying_what_made_it(
-    sues: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_finished_model_keeps_its_code_versions(sues: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     first = small_run(sues, tmp_path, teacher=False)
     first.facts["code"] = "old"
     train_until(first, 7, monkeypatch)
@@ -420,9 +414,7 @@ def test_a_finished_model_keeps_saying_what_made_it(
     assert model.read_bytes() == written
 
 
-def test_a_start_keeps_its_head_and_the_file_says_so(
-    sues: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_start_model_keeps_its_head(sues: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     recipe = small_recipe(sues, tmp_path / "a", teacher=False)
     start = prepare(replace(recipe, head=replace(SMALL_HEAD, pooled_parts=5)), ALONE).student
     start.preprocessing = replace(start.preprocessing, interpolation="area", level=True)
@@ -432,26 +424,24 @@ def test_a_start_keeps_its_head_and_the_file_says_so(
     assert vars(model.config)["pooled_parts"] == model.recipe["head"]["pooled_parts"] == 5
     assert model.preprocessing.interpolation == "area"
     assert model.preprocessing.level and model.recipe["backbone"]["level"]
-    assert "not the recipe's: head.pooled_parts = 5" in " ".join(capsys.readouterr().err.split())
+    assert "not from the recipe: head.pooled_parts = 5" in " ".join(capsys.readouterr().err.split())
 
 
-def test_a_run_without_any_loss_it_can_compute_is_a_sentence(sues: Path, tmp_path: Path) -> None:
+def test_a_run_without_any_computable_loss_is_an_error(sues: Path, tmp_path: Path) -> None:
     recipe = small_recipe(sues, tmp_path, teacher=False)
     nothing = replace(recipe.loss, align=False, part=False, alt=False, ema=False)
-    with pytest.raises(SkyPartError, match="none of the recipe's losses finds what it needs"):
+    with pytest.raises(SkyPartError, match="none of the recipe's losses has the inputs it needs"):
         train(prepare(replace(recipe, loss=nothing), ALONE))
 
 
-def test_a_run_needs_a_folder(sues: Path, tmp_path: Path) -> None:
+def test_a_file_in_place_of_the_run_folder_is_an_error(sues: Path, tmp_path: Path) -> None:
     (tmp_path / "taken").write_text("mine")
     with pytest.raises(SkyPartError, match="taken: is a file, but a run needs a folder"):
         prepare(small_recipe(sues, tmp_path / "taken", teacher=False), ALONE)
     assert (tmp_path / "taken").read_text() == "mine"
 
 
-def test_a_log_that_cannot_be_written_is_a_sentence(
-    sues: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_unwritable_log_is_a_clear_error(sues: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(*_: object, **__: object) -> None:
         raise OSError(28, "No space left on device")
 

@@ -28,7 +28,7 @@ def settings_by_name(run: Run) -> dict[str, tuple[float, float]]:
     return found
 
 
-def test_every_learning_parameter_is_in_exactly_one_group_and_no_other(sues: Path, tmp_path: Path) -> None:
+def test_the_groups_contain_each_trainable_parameter_once(sues: Path, tmp_path: Path) -> None:
     run = small_run(sues, tmp_path)
     learning = {
         f"{part}.{stored_name(name)}"
@@ -40,7 +40,7 @@ def test_every_learning_parameter_is_in_exactly_one_group_and_no_other(sues: Pat
     assert not any("backbone.blocks.0." in name for name in learning)
 
 
-def test_three_speeds(sues: Path, tmp_path: Path) -> None:
+def test_backbone_head_and_proxies_have_different_learning_rates(sues: Path, tmp_path: Path) -> None:
     for name, (speed, _) in settings_by_name(small_run(sues, tmp_path)).items():
         if name.startswith("student.backbone."):
             assert speed == 3e-5, name
@@ -50,7 +50,7 @@ def test_three_speeds(sues: Path, tmp_path: Path) -> None:
             assert speed == 3e-4, name
 
 
-def test_what_is_decayed_and_what_is_not(sues: Path, tmp_path: Path) -> None:
+def test_weight_decay_of_each_parameter(sues: Path, tmp_path: Path) -> None:
     settings = settings_by_name(small_run(sues, tmp_path, backbone=ALL_BLOCKS))
     free = [name for name, (_, decay) in settings.items() if decay == 0.0]
     decayed = [name for name, (_, decay) in settings.items() if decay == 0.05]
@@ -86,12 +86,12 @@ def test_warm_up_is_linear_then_a_cosine_to_the_floor_at_the_last_step() -> None
 
 
 @pytest.mark.parametrize(("total", "warmup"), [(1, 0), (1, 1), (5, 5), (5, 9), (2, 1)])
-def test_short_runs_have_a_learning_rate_too(total: int, warmup: int) -> None:
+def test_short_runs_have_a_positive_learning_rate(total: int, warmup: int) -> None:
     for step in range(total):
         assert 0 < learning_rate_factor(step, total, warmup, 0.01) <= 1
 
 
-def test_setting_the_rate_keeps_the_ratio_of_the_speeds(sues: Path, tmp_path: Path) -> None:
+def test_setting_the_factor_keeps_the_ratio_of_learning_rates(sues: Path, tmp_path: Path) -> None:
     recipe = small_recipe(sues, tmp_path, teacher=False)
     run = small_run(sues, tmp_path, teacher=False, optimiser=replace(recipe.optimiser, head_lr=1e-2))
     set_learning_rate(run.optimiser, 0.25)

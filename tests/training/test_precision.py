@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from skypart.training import precision as module
-from skypart.training.precision import Precision, native_bfloat16, precision_of
+from skypart.training.precision import Precision, choose_precision, has_native_bfloat16
 from tests.training.small_runs import ALONE, small_recipe, small_run
 from tests.training.test_step import losses
 
@@ -25,36 +25,36 @@ HALF = torch.bfloat16
         ("bfloat16", False, Precision(HALF, HALF)),
     ],
 )
-def test_what_a_processor_computes_in(
+def test_precision_on_a_cpu(
     asked: str, native: bool | None, wanted: Precision, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "native_bfloat16", lambda: native)
+    monkeypatch.setattr(module, "has_native_bfloat16", lambda: native)
     recipe = small_recipe(tmp_path, tmp_path)
     recipe = replace(recipe, optimiser=replace(recipe.optimiser, precision=asked))  # type: ignore[arg-type]
-    assert precision_of(recipe, ALONE.device) == wanted
+    assert choose_precision(recipe, ALONE.device) == wanted
 
 
-def test_what_the_processor_says(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_bfloat16_support_comes_from_the_capabilities_of_the_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
     for said, wanted in (({"avx512_bf16": True}, True), ({"bf16": True}, True), ({"avx2": True}, False), ({}, None)):
         monkeypatch.setattr(torch.cpu, "get_capabilities", lambda said=said: said, raising=False)
-        assert native_bfloat16() is wanted
+        assert has_native_bfloat16() is wanted
     monkeypatch.delattr(torch.cpu, "get_capabilities")
-    assert native_bfloat16() is None
+    assert has_native_bfloat16() is None
 
 
-def test_frozen_blocks_and_the_average_alone_are_in_bfloat16(
+def test_only_frozen_blocks_and_the_average_use_bfloat16(
     sues: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Products of what learns stay single; losses move by what bfloat16 loses, and no further."""
     found, seen = {}, {}
     for native in (False, True):
-        monkeypatch.setattr(module, "native_bfloat16", lambda native=native: native)
+        monkeypatch.setattr(module, "has_native_bfloat16", lambda native=native: native)
         auto = replace(small_recipe(sues, tmp_path).optimiser, precision="auto")
         run = small_run(sues, tmp_path / str(native), optimiser=auto)
-        student: Any = run.student.tokens_from
+        student: Any = run.student.backbone_interface
         blocks = {"frozen": student.blocks[0], "learns": student.blocks[-1]}
         assert run.average is not None
-        average: Any = run.average.model.tokens_from
+        average: Any = run.average.model.backbone_interface
         blocks["average"] = average.blocks[-1]
         kinds: dict[str, torch.dtype] = {}
         for name, block in blocks.items():

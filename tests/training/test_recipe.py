@@ -11,7 +11,7 @@ from tests.training.small_runs import small_recipe, write_recipe
 RECIPES = Path(__file__).resolve().parents[2] / "recipes"
 
 
-def test_default_recipe_holds_every_key_with_the_default_of_its_class() -> None:
+def test_the_default_recipe_has_every_key_with_its_default() -> None:
     content = tomllib.loads((RECIPES / "default.toml").read_text(encoding="utf-8"))
     expected = Recipe().to_dict()
     assert {section: set(values) for section, values in content.items()} == {
@@ -39,7 +39,7 @@ def test_stages_of_the_default_model_are_flat_and_numbered() -> None:
     assert tomllib.loads((RECIPES / "default-model" / "common.toml").read_text())["extends"] == "../default.toml"
 
 
-def test_recipes_say_what_the_design_says() -> None:
+def test_recipes_follow_the_design() -> None:
     sues, university, dense = (load_recipe(RECIPES / f"{n}.toml") for n in ("sues200", "university1652", "denseuav"))
     assert vars(sues.head)["altitude_bins"] == (150.0, 200.0, 250.0, 300.0)
     assert (vars(university.head)["altitude_bins"], university.loss.alt) == ((), False)
@@ -51,7 +51,7 @@ def test_recipes_say_what_the_design_says() -> None:
         assert weather.backbone.start == f"{load_recipe(RECIPES / f'{kind}.toml').run.out}/best.safetensors"
 
 
-def test_extends_is_a_chain_of_files_beside_each_other(tmp_path: Path) -> None:
+def test_extends_chains_several_files(tmp_path: Path) -> None:
     (tmp_path / "a.toml").write_text("[run]\nseed = 1\nkeep = 5\n[batch]\ndrone = 7\n")
     (tmp_path / "b.toml").write_text('extends = "a.toml"\n[run]\nseed = 2\n')
     (tmp_path / "c.toml").write_text('extends = "b.toml"\n[optimiser]\nclip = 3\n')
@@ -103,14 +103,14 @@ def test_extends_in_a_circle_is_an_error(tmp_path: Path) -> None:
         ("[head]\naltitude_bins = []\n", ["head.altitude_bins", "loss.alt=false"]),
         ("[augment]\ncrop = -0.5\n", ["augment.crop"]),
         ("[head]\ngraph_heads = 0\n", ["head.graph_heads", "at least 1"]),
-        ("[head]\ngraph_heads = 5\n", ["head.graph_heads must divide"]),
+        ("[head]\ngraph_heads = 5\n", ["head.graph_heads=5 must divide"]),
         ("[head]\npart_dim = -3\n", ["head.part_dim"]),
         ("epochs = 3\n", ["epochs", "section"]),
         ("[batch\n", ["TOML"]),
         ('extends = "missing.toml"\n', ["missing.toml", "no such recipe"]),
     ],
 )
-def test_a_bad_recipe_is_one_sentence_that_names_the_key(tmp_path: Path, content: str, words: list[str]) -> None:
+def test_an_invalid_recipe_is_an_error_that_names_the_key(tmp_path: Path, content: str, words: list[str]) -> None:
     file = tmp_path / "bad.toml"
     file.write_text(content)
     with pytest.raises(SkyPartError) as error:
@@ -119,21 +119,21 @@ def test_a_bad_recipe_is_one_sentence_that_names_the_key(tmp_path: Path, content
         assert word in str(error.value)
 
 
-def test_unknown_altitudes_need_no_bins_where_none_are_learned(tmp_path: Path) -> None:
+def test_bins_may_be_empty_without_the_altitude_loss(tmp_path: Path) -> None:
     file = tmp_path / "recipe.toml"
     for bins in ("[]", "[150.0]"):
         file.write_text(f"[head]\naltitude_bins = {bins}\n[loss]\nalt = false\n[distill]\nmar_ratio = 0.0\n")
         assert list(vars(load_recipe(file).head)["altitude_bins"]) == tomllib.loads(f"b = {bins}")["b"]
 
 
-def test_a_folder_or_a_missing_file_is_no_recipe(tmp_path: Path) -> None:
+def test_a_folder_or_a_missing_file_is_refused(tmp_path: Path) -> None:
     with pytest.raises(SkyPartError, match="cannot be read"):
         load_recipe(tmp_path)
     with pytest.raises(SkyPartError, match="no such recipe"):
         load_recipe(tmp_path / "none.toml")
 
 
-def test_overrides_dotted_short_and_as_strings() -> None:
+def test_overrides_accept_dotted_keys_short_keys_and_strings() -> None:
     recipe = load_recipe(
         RECIPES / "world.toml",
         [
@@ -171,14 +171,14 @@ def test_overrides_dotted_short_and_as_strings() -> None:
         ("zzzz=1", ["zzzz"]),
     ],
 )
-def test_a_bad_override_names_what_was_meant(override: str, words: list[str]) -> None:
+def test_an_invalid_override_suggests_the_right_key(override: str, words: list[str]) -> None:
     with pytest.raises(SkyPartError) as error:
         load_recipe(RECIPES / "world.toml", [override])
     for word in words:
         assert word in str(error.value)
 
 
-def test_a_recipe_survives_its_own_dictionary_and_a_file(tmp_path: Path) -> None:
+def test_a_recipe_round_trips_through_a_dict_and_a_file(tmp_path: Path) -> None:
     recipe = small_recipe(tmp_path, tmp_path / "out")
     recipe = replace(recipe, loss=replace(recipe.loss, uapa_direction="forward"))
     assert build_recipe(recipe.to_dict(), "dictionary") == recipe

@@ -27,7 +27,7 @@ def draws(run: Run, images: int = 12) -> Draws:
 
 def losses(run: Run, mar_ramp: float = 1.0) -> LossReport:
     batch = first_batch(run)
-    teacher = run.teacher.of(batch.records, CPU) if run.teacher is not None else None
+    teacher = run.teacher.features_for(batch.records, CPU) if run.teacher is not None else None
     average = run.average.model if run.average is not None else None
     report: LossReport = run.step(batch, draws(run), average, teacher, mar_ramp)[0]
     return report
@@ -45,7 +45,7 @@ def test_the_full_recipe_has_every_group_and_term(sues: Path, tmp_path: Path) ->
     assert float(report.total.detach()) == pytest.approx(recomputed, rel=1e-5)
 
 
-def test_gradients_reach_all_that_learns_and_nothing_else(sues: Path, tmp_path: Path) -> None:
+def test_gradients_reach_exactly_the_trainable_parameters(sues: Path, tmp_path: Path) -> None:
     run = small_run(sues, tmp_path)
     part_head(run.student).bank.prototypes.data.add_(
         0.05 * torch.randn(6, 32, generator=torch.Generator().manual_seed(0))
@@ -79,7 +79,7 @@ def test_groups_can_be_switched_off(sues: Path, tmp_path: Path, switches: dict[s
     assert (run.teacher is None) == (not loss.distill or not loss.teacher)
 
 
-def test_without_teacher_or_altitudes_their_terms_are_absent_and_s_g_gets_no_gradient(
+def test_terms_without_teacher_or_altitudes_are_absent_and_their_s_g_gets_no_gradient(
     sues: Path, tmp_path: Path
 ) -> None:
     run = small_run(sues, tmp_path, teacher=False)
@@ -106,7 +106,7 @@ def test_the_ramp_scales_mar_alone(sues: Path, tmp_path: Path) -> None:
     assert float(found[0].terms["mar"]) == float(found[2].terms["mar"]) > 0.1
 
 
-def test_draws_are_a_function_of_seed_and_step(tiny_model: SkyPart) -> None:
+def test_draws_depend_only_on_seed_and_step(tiny_model: SkyPart) -> None:
     recipe = DistillRecipe(mar_ratio=0.3, patches=4)
     one, same, other = (draw_step(tiny_model.head, 5, step, 8, 16, recipe) for step in (3, 3, 4))
     assert one.head is not None and same.head is not None and other.head is not None
@@ -120,7 +120,7 @@ def test_draws_are_a_function_of_seed_and_step(tiny_model: SkyPart) -> None:
 
 
 @pytest.mark.parametrize("trainable", [0, 2, 4])
-def test_the_average_sees_its_own_weights_only(sues: Path, tmp_path: Path, trainable: int) -> None:
+def test_the_average_uses_only_its_own_weights(sues: Path, tmp_path: Path, trainable: int) -> None:
     """What self-distillation compares with is the average on the images, however much of it is shared."""
     run = small_run(sues, tmp_path, backbone=BackboneRecipe("untrained:tiny", 28, trainable))
     assert run.average is not None
@@ -141,7 +141,7 @@ def test_gradient_checkpointing_changes_no_gradient(sues: Path, tmp_path: Path) 
     gradients = []
     for wanted in (False, True):
         run = small_run(sues, tmp_path, backbone=BackboneRecipe("untrained:tiny", 28, 2, wanted))
-        assert run.student.tokens_from.gradient_checkpointing is wanted
+        assert run.student.backbone_interface.gradient_checkpointing is wanted
         losses(run).total.backward()  # type: ignore[no-untyped-call]
         gradients.append([p.grad for p in run.step.parameters() if p.grad is not None])
     for plain, recomputed in zip(*gradients, strict=True):

@@ -48,10 +48,10 @@ def test_features_equal_direct_computation(weights: str, records: list[Record], 
     expected = direct(weights, records, 28)
     assert features.dim == 64
     torch.testing.assert_close(features.features, expected, rtol=1e-5, atol=1e-5)
-    torch.testing.assert_close(features.of([5, 2, 5], CPU), expected[[5, 2, 5]], rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(features.features_for([5, 2, 5], CPU), expected[[5, 2, 5]], rtol=1e-5, atol=1e-5)
 
 
-def test_a_second_run_reads_the_cache_and_a_lost_shard_is_made_again(
+def test_a_second_run_reads_the_cache_and_recomputes_missing_shards(
     weights: str, records: list[Record], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "_SHARD", 30)
@@ -71,7 +71,7 @@ def test_a_second_run_reads_the_cache_and_a_lost_shard_is_made_again(
     assert torch.equal(TeacherFeatures(weights, 28, records, tmp_path / "cache", CPU).features, first)
 
 
-def test_a_broken_off_computation_leaves_whole_shards_only(
+def test_an_interrupted_computation_leaves_only_complete_shards(
     weights: str, records: list[Record], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "_SHARD", 30)
@@ -95,9 +95,7 @@ def test_a_broken_off_computation_leaves_whole_shards_only(
     torch.testing.assert_close(features, direct(weights, records, 28), rtol=1e-5, atol=1e-5)
 
 
-def test_another_size_teacher_or_image_is_not_taken_from_the_cache(
-    weights: str, records: list[Record], tmp_path: Path
-) -> None:
+def test_the_cache_depends_on_size_and_images(weights: str, records: list[Record], tmp_path: Path) -> None:
     few = records[:10]
     small = TeacherFeatures(weights, 28, few, tmp_path / "cache", CPU).features
     large = TeacherFeatures(weights, 42, few, tmp_path / "cache", CPU).features
@@ -106,7 +104,7 @@ def test_another_size_teacher_or_image_is_not_taken_from_the_cache(
     torch.testing.assert_close(small[1:], other[:-1], rtol=1e-5, atol=1e-5)
 
 
-def test_a_teacher_trained_again_is_not_taken_from_the_cache(
+def test_the_cache_depends_on_the_content_of_the_teacher_file(
     weights: str, records: list[Record], tmp_path: Path
 ) -> None:
     few = records[:3]
@@ -119,7 +117,7 @@ def test_a_teacher_trained_again_is_not_taken_from_the_cache(
     torch.testing.assert_close(again, direct(weights, few, 28), rtol=1e-5, atol=1e-5)
 
 
-def test_a_teacher_folder_is_known_by_what_lies_in_it(
+def test_a_teacher_folder_is_identified_by_its_content(
     weights: str, records: list[Record], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = tmp_path / "published"
@@ -140,7 +138,7 @@ def _key(name: str) -> str:
     return module._teacher_key(name)
 
 
-def test_an_image_written_again_at_the_same_size_is_not_taken_from_the_cache(
+def test_the_cache_depends_on_the_modification_time_of_images(
     weights: str, records: list[Record], tmp_path: Path
 ) -> None:
     one = replace(records[0], path=tmp_path / "image.bmp")
@@ -154,7 +152,7 @@ def test_an_image_written_again_at_the_same_size_is_not_taken_from_the_cache(
 
 
 @pytest.mark.parametrize("damage", ["empty", "text", "cut", "zip", "header", "short", "double"])
-def test_a_damaged_shard_is_made_again(
+def test_a_damaged_shard_is_recomputed(
     weights: str, records: list[Record], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, damage: str
 ) -> None:
     monkeypatch.setattr(module, "_SHARD", 4)
@@ -172,7 +170,7 @@ def test_a_damaged_shard_is_made_again(
     assert bad.read_bytes() == whole and good.stat().st_mtime_ns == before
 
 
-def test_a_shard_that_cannot_be_read_is_a_sentence(
+def test_an_unreadable_shard_is_a_clear_error(
     weights: str, records: list[Record], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     TeacherFeatures(weights, 28, records[:2], tmp_path / "cache", CPU)
@@ -181,19 +179,19 @@ def test_a_shard_that_cannot_be_read_is_a_sentence(
         raise PermissionError(13, "Permission denied")
 
     monkeypatch.setattr(np, "load", denied)
-    with pytest.raises(SkyPartError, match=r"cache/\w+\.npy: cannot be read \(Permission denied\); .*rights"):
+    with pytest.raises(
+        SkyPartError, match=r"cache/\w+\.npy: cannot be read \(Permission denied\); fix its permissions"
+    ):
         TeacherFeatures(weights, 28, records[:2], tmp_path / "cache", CPU)
 
 
-def test_a_run_gives_the_loss_features_of_clean_images_whatever_the_augmentation(
-    sues: Path, tmp_path: Path, weights: str
-) -> None:
+def test_teacher_features_come_from_images_without_augmentation(sues: Path, tmp_path: Path, weights: str) -> None:
     recipe = small_recipe(sues, tmp_path)
     run = small_run(sues, tmp_path / "out", distill=replace(recipe.distill, teacher=weights))
     assert run.teacher is not None
     batch = next(run.data.epoch(0))
     expected = direct(weights, [run.split.train[i] for i in batch.records], 28)
-    torch.testing.assert_close(run.teacher.of(batch.records, CPU), expected, rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(run.teacher.features_for(batch.records, CPU), expected, rtol=1e-5, atol=1e-5)
 
 
 def test_the_start_of_a_run_does_not_depend_on_whether_features_were_cached(sues: Path, tmp_path: Path) -> None:

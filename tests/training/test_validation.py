@@ -8,7 +8,7 @@ from skypart.datasets import Record, open_dataset
 from skypart.datasets.records import Position
 from skypart.images.decode import read_rgb
 from skypart.training.setup import prepare
-from skypart.training.validation import hold_out, rank, validate
+from skypart.training.validation import hold_out, ranking_key, validate
 from tests.training.fake_data import make_sues
 from tests.training.small_runs import ALONE, small_recipe, small_run
 
@@ -21,7 +21,7 @@ def with_test_split(tmp_path: Path) -> Path:
     return root
 
 
-def test_held_out_locations_are_training_locations_that_are_not_trained_on(with_test_split: Path) -> None:
+def test_held_out_locations_come_from_the_training_split_and_are_not_trained_on(with_test_split: Path) -> None:
     dataset = open_dataset(with_test_split)
     split = hold_out(dataset.train, 0.34, 4, 42)
     trained, held = {r.location for r in split.train}, {r.location for r in split.drone}
@@ -34,7 +34,7 @@ def test_held_out_locations_are_training_locations_that_are_not_trained_on(with_
     assert all(r.view == "drone" for r in split.drone) and all(r.view == "satellite" for r in split.satellite)
 
 
-def test_the_split_is_drawn_from_the_seed_and_thinned_over_altitudes(sues: Path) -> None:
+def test_the_split_depends_on_the_seed_and_samples_all_altitudes(sues: Path) -> None:
     records = open_dataset(sues).train
     one, same = hold_out(records, 0.25, 4, 1), hold_out(list(records)[::-1], 0.25, 4, 1)
     assert {r.location for r in one.drone} == {r.location for r in same.drone}
@@ -45,7 +45,7 @@ def test_the_split_is_drawn_from_the_seed_and_thinned_over_altitudes(sues: Path)
 
 
 @pytest.mark.parametrize(("share", "held"), [(0.0, 0), (0.01, 2), (0.25, 2), (0.5, 4), (0.99, 6)])
-def test_the_share_leaves_at_least_two_to_train_on(sues: Path, share: float, held: int) -> None:
+def test_at_least_two_locations_are_left_for_training(sues: Path, share: float, held: int) -> None:
     split = hold_out(open_dataset(sues).train, share, 4, 0)
     assert len({r.location for r in split.drone}) == held
     assert len({r.location for r in split.train}) == 8 - held
@@ -53,7 +53,7 @@ def test_the_share_leaves_at_least_two_to_train_on(sues: Path, share: float, hel
         assert not split.satellite
 
 
-def test_validation_is_deterministic_and_leaves_the_model_in_its_mode(sues: Path, tmp_path: Path) -> None:
+def test_validation_is_deterministic_and_restores_the_mode_of_the_model(sues: Path, tmp_path: Path) -> None:
     run = small_run(sues, tmp_path, teacher=False)
     results = [validate(run.student, run.split, run.data.images, ALONE.device) for _ in range(2)]
     assert results[0] == results[1] and run.student.training
@@ -61,7 +61,7 @@ def test_validation_is_deterministic_and_leaves_the_model_in_its_mode(sues: Path
     assert results[0]["score"] == pytest.approx((results[0]["D2S R@1"] + results[0]["S2D R@1"]) / 2)
 
 
-def test_where_positions_are_known_the_nearest_tiles_are_judged_by_distance(sues: Path, tmp_path: Path) -> None:
+def test_known_positions_add_a_distance_score(sues: Path, tmp_path: Path) -> None:
     run = small_run(sues, tmp_path, teacher=False)
     names = sorted({r.location for r in run.split.satellite})
 
@@ -75,12 +75,14 @@ def test_where_positions_are_known_the_nearest_tiles_are_judged_by_distance(sues
     assert 0 < found["D2S SDM@1"] < 40
 
 
-def test_the_better_of_equal_scores_has_the_better_precision() -> None:
+def test_equal_scores_are_ranked_by_average_precision() -> None:
     one, two = ({"score": 50.0, "D2S AP": ap, "S2D AP": 60.0} for ap in (55.0, 56.0))
-    assert rank(two) > rank(one) and rank({"score": 51.0, "D2S AP": 0.0, "S2D AP": 0.0}) > rank(two)
+    assert ranking_key(two) > ranking_key(one) and ranking_key(
+        {"score": 51.0, "D2S AP": 0.0, "S2D AP": 0.0}
+    ) > ranking_key(two)
 
 
-def test_validation_is_the_plain_count_of_nearest_neighbours(sues: Path, tmp_path: Path) -> None:
+def test_validation_equals_a_count_of_nearest_neighbours(sues: Path, tmp_path: Path) -> None:
     run = small_run(sues, tmp_path, teacher=False)
     drone, tiles = run.split.drone, run.split.satellite
     found = validate(run.student, run.split, run.data.images, ALONE.device)
@@ -95,17 +97,19 @@ def test_validation_is_the_plain_count_of_nearest_neighbours(sues: Path, tmp_pat
     assert (found["D2S R@1"], found["S2D R@1"]) == pytest.approx((100 * down, 100 * up))
 
 
-def test_a_run_in_weather_is_chosen_in_weather(sues: Path, tmp_path: Path) -> None:
+def test_a_run_with_weather_is_validated_with_weather(sues: Path, tmp_path: Path) -> None:
     recipe = small_recipe(sues, tmp_path, teacher=False)
     stormy = replace(recipe.data, weather="both", weather_share=0.5)
     run = prepare(replace(recipe, data=replace(stormy, validation=0.5, validation_drone=8)), ALONE)
-    seen = [run.data.images.held_out(record) for record in run.split.drone]
+    seen = [run.data.images.read_held_out(record) for record in run.split.drone]
     worn = [picture for picture in seen if isinstance(picture, np.ndarray)]
     assert 0.2 < len(worn) / len(seen) < 0.8
     for record, picture in zip(run.split.drone, seen, strict=True):
-        again = run.data.images.held_out(record)
+        again = run.data.images.read_held_out(record)
         assert type(again) is type(picture) and np.array_equal(again, picture)  # type: ignore[arg-type]
     pairs = [(r, p) for r, p in zip(run.split.drone, seen, strict=True) if isinstance(p, np.ndarray)]
     assert sum(not np.array_equal(picture, read_rgb(record.path)) for record, picture in pairs) >= len(pairs) / 2
     clear = small_run(sues, tmp_path / "clear", teacher=False)
-    assert [clear.data.images.held_out(record) for record in clear.split.drone] == [r.path for r in clear.split.drone]
+    assert [clear.data.images.read_held_out(record) for record in clear.split.drone] == [
+        r.path for r in clear.split.drone
+    ]

@@ -1,1 +1,1 @@
-"""One loss a file, each on plain tensors, and GeoPartLoss (geopart.py) that groups them."""
+"""One loss per file, each on plain tensors, and GeoPartLoss (geopart.py), which groups them."""

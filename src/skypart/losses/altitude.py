@@ -1,4 +1,4 @@
-"""Altitude regression from the pooled part tokens, where the altitude is known."""
+"""Altitude regression from the pooled parts, for images with known altitude."""
 
 from collections.abc import Mapping
 from typing import Self
@@ -26,7 +26,7 @@ class AltitudeLoss(LossTerm):
 
     @classmethod
     def build(cls, context: LossContext) -> Self:
-        """With a head as wide as the pooled parts."""
+        """The input of the head is as wide as the pooled parts."""
         c = context.config
         return cls(context.widths["part_pooled"], c.altitude_hidden, c.altitude_offset, c.altitude_scale)
 
@@ -35,7 +35,7 @@ class AltitudeLoss(LossTerm):
         return bool(has_altitude(inputs["altitude"], inputs["is_drone"]).any())
 
     def forward(self, part_pooled: Tensor, altitude: Tensor, is_drone: Tensor) -> Tensor:
-        """Mean SmoothL1 over drone images with a label; scalar.
+        """Mean SmoothL1 over drone images with known altitude; scalar.
 
         part_pooled (B, input_dim); altitude (B,) in metres, NaN where unknown; is_drone (B,) bool.
         """
@@ -47,5 +47,5 @@ class AltitudeLoss(LossTerm):
 
 
 def has_altitude(altitude: Tensor, is_drone: Tensor) -> Tensor:
-    """Bool (B,): drone images whose altitude (B,) is a number."""
+    """Bool (B,): True for drone images whose altitude (B,) is finite."""
     return is_drone & altitude.isfinite()

@@ -27,7 +27,7 @@ class CircleLoss(LossTerm):
 
     @classmethod
     def build(cls, context: LossContext) -> Self:
-        """With the margin and scale of the recipe."""
+        """Uses margin and scale of the recipe."""
         return cls(context.config.circle_margin, context.config.circle_gamma)
 
     def forward(self, embedding: Tensor, location: Tensor, is_drone: Tensor) -> Tensor:
@@ -40,16 +40,16 @@ def circle_loss(
 ) -> Tensor:
     """Mean over the anchors of both views that have a positive and a negative in the other view; scalar.
 
-    embedding (B, D) of any length, location (B,) int64, is_drone (B,) bool.
+    embedding (B, D), not necessarily unit rows; location (B,) int64; is_drone (B,) bool.
     """
     pairs = cross_view_pairs(embedding, location, is_drone)
     return circle_from_pairs(pairs, pairs.similarity.detach(), margin, gamma)
 
 
 def circle_from_pairs(pairs: CrossViewPairs, pace: Tensor, margin: float, gamma: float) -> Tensor:
-    """Circle loss with the self-paced weights taken at the similarities `pace` (drones, satellites).
+    """Circle loss with self-paced weights computed from the similarities `pace` (drones, satellites).
 
-    The weights are constants of the loss: pass `pairs.similarity.detach()`.
+    The weights have no gradient: pass `pairs.similarity.detach()`.
     """
     s = pairs.similarity
     pull = -gamma * (1 + margin - pace).relu() * (s - (1 - margin))

@@ -1,4 +1,4 @@
-"""What GeoPartLoss is made of: every term's switch, weight and constants."""
+"""Settings of GeoPartLoss: switch, weight and constants of every term."""
 
 from dataclasses import dataclass, fields
 from typing import Literal, TypeAlias, get_args
@@ -6,12 +6,12 @@ from typing import Literal, TypeAlias, get_args
 from skypart.errors import SkyPartError
 
 Direction: TypeAlias = Literal["reverse", "forward"]
-"""Of UAPA's divergence."""
+"""Direction of UAPA's KL divergence."""
 
 
 @dataclass(frozen=True)
 class LossConfig:
-    """The paper's objective; docs/losses.md has the equations. A term counts if it and its group are on."""
+    """The paper's objective; see docs/losses.md for the equations. A term is used if it and its group are on."""
 
     align: bool = True  # the group of circle, proxy_anchor, info_nce, branches, patch_nce, uapa
     part: bool = True  # the group of mar, diversity
@@ -19,7 +19,7 @@ class LossConfig:
     alt: bool = True  # the group of the altitude regression
 
     circle: bool = True
-    circle_weight: float = 1.0  # within its group, as all weights of terms
+    circle_weight: float = 1.0  # within its group, like the weights of all terms
     circle_margin: float = 0.25
     circle_gamma: float = 64.0
 
@@ -30,11 +30,11 @@ class LossConfig:
 
     info_nce: bool = True
     info_nce_weight: float = 1.0
-    info_nce_temperature: float = 0.07  # at the start; learned
+    info_nce_temperature: float = 0.07  # initial value; learned
     info_nce_smoothing: float = 0.1  # label smoothing
-    info_nce_max_scale: float = 100.0  # the inverse temperature never exceeds this
+    info_nce_max_scale: float = 100.0  # largest inverse temperature
 
-    branches: bool = False  # InfoNCE on each branch that enters the embedding, not only on their sum
+    branches: bool = False  # InfoNCE on each branch of the embedding, not only on their sum
     branches_weight: float = 1.0
 
     patch_nce: bool = True
@@ -43,11 +43,11 @@ class LossConfig:
 
     uapa: bool = True
     uapa_weight: float = 1.0
-    uapa_temperature: float = 4.0  # T0; the temperature of a pair lies in [T0, 2 T0]
+    uapa_temperature: float = 4.0  # T0; the temperature of a pair is in [T0, 2 T0]
     uapa_direction: Direction = "reverse"  # KL(drone || satellite); "forward" for the paper's ablation
 
     mar: bool = True
-    mar_weight: float = 1.0  # times the ramp of the batch
+    mar_weight: float = 1.0  # multiplied by the ramp, see distill.mar_ramp_epochs
     mar_hidden: int = 512  # width of the decoder
 
     diversity: bool = True
@@ -61,22 +61,20 @@ class LossConfig:
 
     altitude_hidden: int = 256  # width of the regression head
     altitude_offset: float = 150.0  # metres; the target is (altitude - offset) / scale
-    altitude_scale: float = 150.0  # metres; these two are SUES-200's
+    altitude_scale: float = 150.0  # metres; both defaults are for SUES-200
 
     def __post_init__(self) -> None:
-        """Refuse values that no training could use."""
+        """Raise for values that no training could use."""
         positive = ("_weight", "_temperature", "_scale", "_hidden", "_gamma", "_alpha")
         for field in fields(self):
             value = getattr(self, field.name)
             if field.name.endswith(positive) and not value > 0:
-                raise SkyPartError(f"{field.name} is {value}; it must be above 0 (switch a term off by its name)")
+                raise SkyPartError(f"{field.name} is {value}; choose a value above 0, or switch its term off")
         if not 0 <= self.info_nce_smoothing < 1:
-            raise SkyPartError(f"info_nce_smoothing is {self.info_nce_smoothing}; choose one in [0, 1)")
+            raise SkyPartError(f"info_nce_smoothing is {self.info_nce_smoothing}; choose a value in [0, 1)")
         if self.branches and not self.info_nce:
             raise SkyPartError("branches uses info_nce's temperature; set info_nce = true or branches = false")
         if self.uapa_direction not in get_args(Direction):
             raise SkyPartError(f"unknown uapa_direction {self.uapa_direction!r}; choose reverse or forward")
         if self.align and self.uapa and not self.proxy_anchor:
-            raise SkyPartError(
-                "uapa reads the proxies that proxy_anchor trains; set uapa = false or proxy_anchor = true"
-            )
+            raise SkyPartError("uapa uses the proxies of proxy_anchor; set uapa = false or proxy_anchor = true")

@@ -1,4 +1,4 @@
-"""Prototype diversity: prototypes are pushed towards an orthogonal set."""
+"""Prototype diversity: push prototypes towards an orthogonal set."""
 
 from typing import Self
 
@@ -10,7 +10,7 @@ from skypart.losses.term import LossContext, LossTerm
 
 
 class DiversityLoss(LossTerm):
-    """Prototype diversity; the same on every process."""
+    """Prototype diversity; every process computes the same value."""
 
     name = "diversity"
     group = "part"
@@ -18,7 +18,7 @@ class DiversityLoss(LossTerm):
 
     @classmethod
     def build(cls, context: LossContext) -> Self:
-        """It has no settings."""
+        """This term has no settings."""
         return cls()
 
     def forward(self, prototypes: Tensor) -> Tensor:

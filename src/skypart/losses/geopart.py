@@ -1,4 +1,4 @@
-"""GeoPartLoss: all terms in four groups under Kendall's uncertainty weights."""
+"""GeoPartLoss: all terms, in four groups with Kendall's uncertainty weights."""
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
@@ -35,13 +35,13 @@ TERMS: tuple[type[LossTerm], ...] = (
     SelfDistillationLoss,
     AltitudeLoss,
 )
-"""Every term, in the order in which they are built and computed. A term may use what one before it provides."""
+"""All terms, in the order in which they are built and computed. A term may use inputs that an earlier one provides."""
 WIDTHS = {"embedding": 768, "tokens": 256, "teacher": 768, "part_pooled": 768}
-"""Size of the last axis of inputs, of the paper's model."""
+"""Size of the last axis of inputs in the paper's model."""
 
 
 class Needs(NamedTuple):
-    """Names of the inputs that some terms need. joined: gathered from all processes. local: of each process."""
+    """Names of the inputs that the terms need. joined: gathered from all processes. local: of this process only."""
 
     joined: frozenset[str]
     local: frozenset[str]
@@ -49,9 +49,9 @@ class Needs(NamedTuple):
 
 @dataclass(frozen=True)
 class LossInputs:
-    """Inputs of one batch by name; a term with an input missing is left out. docs/losses.md lists names and shapes.
+    """The inputs of one batch by name, listed in docs/losses.md. Terms without their inputs are left out.
 
-    joined: of the B images of all processes. local: of the b <= B images of this process.
+    joined: for the B images of all processes. local: for the b <= B images of this process.
     """
 
     joined: Mapping[str, Tensor]
@@ -60,10 +60,10 @@ class LossInputs:
 
 @dataclass(frozen=True)
 class LossReport:
-    """The losses of one batch; only `total` is in the graph.
+    """The losses of one batch. Only `total` has a graph.
 
     total: sum over groups of exp(-s_g) L_g + s_g, scalar.
-    groups: L_g of the groups present. terms: every term present, before any weight. weights: exp(-s_g).
+    groups: L_g of the groups that were computed. terms: every computed term, unweighted. weights: exp(-s_g).
     """
 
     total: Tensor
@@ -75,10 +75,10 @@ class LossReport:
 class GeoPartLoss(nn.Module):
     """The training objective for a number of training locations.
 
-    widths: size of the last axis of the inputs from which terms build layers. available: names of the inputs that
-    batches will have (default: all); terms that need others are not built, and `left_out` names what they lack.
-    A term is a submodule under its own name; log_variance.{align,part,distill,alt} are the s_g. What is switched off
-    has no parameters.
+    widths: size of the last axis of the inputs for which terms build layers. available: names of the inputs that
+    batches will have (default: all). Terms that need other inputs are not built; `left_out` maps them to those inputs.
+    Each term is a submodule under its name; log_variance.{align,part,distill,alt} are the s_g. Terms and groups that
+    are off have no parameters.
     """
 
     def __init__(
@@ -91,7 +91,7 @@ class GeoPartLoss(nn.Module):
         super().__init__()
         self.config = config
         if locations < 1:
-            raise SkyPartError(f"GeoPartLoss was given {locations} training locations; it needs at least 1")
+            raise SkyPartError(f"GeoPartLoss got {locations} training locations; it needs at least 1")
         on = [group for group in get_args(Group) if getattr(config, group)]
         if not on:
             raise SkyPartError("all loss groups are off; switch on at least one of align, part, distill, alt")
@@ -125,15 +125,15 @@ class GeoPartLoss(nn.Module):
         return Needs(frozenset(names[0] - provided | {"embedding"}), frozenset(names[1] - provided))
 
     def forward(self, inputs: LossInputs, ramps: Mapping[str, float] | None = None) -> LossReport:
-        """Weigh the terms whose inputs are there; a group without any adds neither loss nor s_g.
+        """Compute and weight all terms that have their inputs. A group without such a term adds no loss and no s_g.
 
-        ramps: further factors of terms by name, such as that of masked reconstruction while it sets in.
+        ramps: extra factors of terms by name, such as the ramp of masked reconstruction at the start of training.
         """
         found: dict[str, dict[str, Tensor]] = {group: {} for group in self.log_variance}
         provided: dict[str, Tensor] = {}
         for term in self.terms:
             given = {**(inputs.joined if term.joined else inputs.local), **provided}
-            if _complete(term, given, _COMMON | provided.keys()) and term.applies(given):
+            if _has_all_inputs(term, given, _COMMON | provided.keys()) and term.applies(given):
                 found[term.group][term.name] = term(**{name: given[name] for name in term.needs})
             provided |= term.provides()
         groups: dict[str, Tensor] = {}
@@ -152,7 +152,7 @@ class GeoPartLoss(nn.Module):
         )
 
     def parameter_rules(self) -> dict[str, ParameterRule]:
-        """How each parameter learns, by name, as its term decides; s_g without weight decay."""
+        """How each parameter learns, by name, from the rules of its term; s_g without weight decay."""
         rules = {f"log_variance.{group}": ParameterRule(decay=False) for group in self.log_variance}
         for term in self.terms:
             rules |= {f"{term.name}.{name}": rule for name, rule in term.parameter_rules().items()}
@@ -166,12 +166,12 @@ _COMMON = frozenset({"embedding", "location", "is_drone"})
 """The inputs that every batch has."""
 
 
-def _complete(term: LossTerm, given: Mapping[str, Tensor], common: Collection[str]) -> bool:
-    """Whether all inputs of a term are there. Some of those that are not `common`, but not all, are a mistake."""
+def _has_all_inputs(term: LossTerm, given: Mapping[str, Tensor], common: Collection[str]) -> bool:
+    """Whether a term has all its inputs. Raises if it has only some of those that are not `common`."""
     missing = [name for name in term.needs if name not in given]
     present = [name for name in term.needs if name in given and name not in common]
     if missing and present:
         raise SkyPartError(
-            f"the loss {term.name} was given {', '.join(present)} but not {', '.join(missing)}; give all or none"
+            f"the loss {term.name} got {', '.join(present)} but not {', '.join(missing)}; pass all or none of them"
         )
     return not missing

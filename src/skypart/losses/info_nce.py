@@ -17,9 +17,9 @@ from skypart.losses.term import LossContext, LossTerm
 
 
 class InfoNceLoss(LossTerm):
-    """Owns `log_scale`, the logarithm of the inverse temperature, kept below log(max_scale).
+    """Owns `log_scale`, the logarithm of the inverse temperature, at most log(max_scale).
 
-    temperature: the initial one. smoothing: label smoothing over the positive and the anchor's negatives.
+    temperature: initial value. smoothing: label smoothing over the positive and the anchor's negatives.
     """
 
     name = "info_nce"
@@ -32,23 +32,23 @@ class InfoNceLoss(LossTerm):
 
     @classmethod
     def build(cls, context: LossContext) -> Self:
-        """With the temperature and smoothing of the recipe."""
+        """Uses temperature and smoothing of the recipe."""
         c = context.config
         return cls(c.info_nce_temperature, c.info_nce_smoothing, c.info_nce_max_scale)
 
     def provides(self) -> dict[str, Tensor]:
-        """info_nce_log_scale (), for the loss on each branch."""
+        """info_nce_log_scale (), for `BranchLoss`."""
         return {"info_nce_log_scale": self.log_scale}
 
     def forward(self, embedding: Tensor, location: Tensor, is_drone: Tensor) -> Tensor:
         """Scalar loss of embedding (B, D), location (B,) int64 and is_drone (B,) bool."""
-        with torch.no_grad():  # on the parameter itself: a clamp in the graph could never be left again
+        with torch.no_grad():  # clamps the parameter itself: beyond a clamp in the graph it would get no gradient
             self.log_scale.clamp_(max=math.log(self.max_scale))
         return info_nce_loss(embedding, location, is_drone, self.log_scale, self.smoothing)
 
 
 class BranchLoss(LossTerm):
-    """InfoNCE on each branch that enters the embedding, with the temperature of the InfoNCE on their sum."""
+    """InfoNCE on each branch of the embedding, with the temperature of `InfoNceLoss`."""
 
     name = "branches"
     group = "align"
@@ -59,7 +59,7 @@ class BranchLoss(LossTerm):
 
     @classmethod
     def build(cls, context: LossContext) -> Self:
-        """With the smoothing of the recipe."""
+        """Uses the smoothing of the recipe."""
         return cls(context.config.info_nce_smoothing)
 
     def forward(self, branches: Tensor, location: Tensor, is_drone: Tensor, info_nce_log_scale: Tensor) -> Tensor:
@@ -74,11 +74,11 @@ class BranchLoss(LossTerm):
 def info_nce_loss(
     embedding: Tensor, location: Tensor, is_drone: Tensor, log_scale: Tensor, smoothing: float = 0.1
 ) -> Tensor:
-    """Average of drone -> satellite and satellite -> drone; scalar.
+    """Mean of the directions drone -> satellite and satellite -> drone; scalar.
 
     embedding (B, D), location (B,) int64, is_drone (B,) bool, log_scale ().
     Each direction is the mean over positive pairs (i, j) of the smoothed cross entropy of j among j and the
-    negatives of i; other images of the same location are left out, and so are anchors without negatives.
+    negatives of i. Other images of the same location, and anchors without negatives, are left out.
     """
     pairs = cross_view_pairs(embedding, location, is_drone)
     return (_one_direction(pairs, log_scale, smoothing) + _one_direction(pairs.transposed, log_scale, smoothing)) / 2
@@ -89,7 +89,7 @@ def _one_direction(pairs: CrossViewPairs, log_scale: Tensor, smoothing: float) -
     log_negatives = masked_logsumexp(logits, negative)[:, None]
     candidates = 1 + negative.sum(1, keepdim=True)
     mean_logit = (logits + torch.where(negative, logits, 0.0).sum(1, keepdim=True)) / candidates
-    # log(e^positive + sum e^negative) - positive, without ever exponentiating a large number
+    # log(e^positive + sum e^negative) - positive, without exponentiating large numbers
     cross_entropy = log_one_plus_exp(log_negatives - logits)
     loss = cross_entropy + smoothing * (logits - mean_logit)
     return masked_mean(loss, pairs.positive & negative.any(1, keepdim=True))

@@ -1,4 +1,4 @@
-"""Masked part reconstruction (MAR): a hidden patch is predicted from the parts of the visible ones."""
+"""Masked part reconstruction (MAR): predict masked patches from the parts of the visible ones."""
 
 from typing import Self
 
@@ -25,13 +25,13 @@ class MaskedReconstructionLoss(LossTerm):
 
     @classmethod
     def build(cls, context: LossContext) -> Self:
-        """With a decoder as wide as the tokens."""
+        """The decoder is as wide as the tokens."""
         return cls(context.widths["tokens"], context.config.mar_hidden)
 
     def forward(self, tokens: Tensor, assignment: Tensor, masked: Tensor, masked_descriptors: Tensor) -> Tensor:
         """Mean of 1 - cos over all masked positions; scalar.
 
-        tokens (B, N, C): the modulated tokens, a constant target. assignment (B, N, K): a constant as well.
+        tokens (B, N, C): the target, detached. assignment (B, N, K): detached.
         masked (B, N) bool. masked_descriptors (B, K, C): parts aggregated from the visible tokens only.
         """
         mixed = reconstruction_input(assignment, masked, masked_descriptors)
@@ -41,9 +41,9 @@ class MaskedReconstructionLoss(LossTerm):
 
 
 def reconstruction_input(assignment: Tensor, masked: Tensor, descriptors: Tensor) -> Tensor:
-    """Mix of the descriptors (B, K, C) for each masked position by assignment (B, N, K), shape (masked, C).
+    """Descriptors (B, K, C), mixed by assignment (B, N, K) for each masked position, shape (masked, C).
 
-    No gradient flows into the assignment: one prototype would otherwise take all masked positions.
+    The assignment gets no gradient: otherwise one prototype would take over all masked positions.
     """
     descriptors = at_least_float32(descriptors)
     return (assignment.detach().to(descriptors.dtype) @ descriptors)[masked]
@@ -52,7 +52,7 @@ def reconstruction_input(assignment: Tensor, masked: Tensor, descriptors: Tensor
 def random_mask(batch: int, tokens: int, ratio: float, generator: torch.Generator) -> Tensor:
     """Bool (batch, tokens) on the generator's device, with exactly round(ratio * tokens) True in each row."""
     if not 0 <= ratio < 1:
-        raise SkyPartError(f"the mask ratio is {ratio}; choose one from 0 up to, not including, 1")
+        raise SkyPartError(f"the mask ratio is {ratio}; choose a value in [0, 1)")
     noise = torch.rand(batch, tokens, generator=generator, device=generator.device)
     chosen = noise.argsort(1)[:, : round(ratio * tokens)]
     return torch.zeros_like(noise, dtype=torch.bool).scatter_(1, chosen, True)

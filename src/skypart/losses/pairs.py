@@ -1,4 +1,4 @@
-"""Drone x satellite pairs of a joined batch, and reductions that stand empty selections."""
+"""Drone x satellite pairs of a joined batch, and reductions that handle empty selections."""
 
 from dataclasses import dataclass
 
@@ -11,10 +11,10 @@ from skypart.losses.cosine import cosine_matrix
 
 @dataclass(frozen=True)
 class CrossViewPairs:
-    """Every drone image against every satellite image.
+    """All pairs of a drone image and a satellite image.
 
     similarity: cosines, (drones, satellites).
-    positive: whether the two show the same location, bool (drones, satellites); all others are negatives.
+    positive: bool (drones, satellites), True if both show the same location; all other pairs are negatives.
     """
 
     similarity: Tensor
@@ -22,12 +22,12 @@ class CrossViewPairs:
 
     @property
     def transposed(self) -> "CrossViewPairs":
-        """The same pairs seen from the satellites."""
+        """The same pairs as (satellites, drones)."""
         return CrossViewPairs(self.similarity.T, self.positive.T)
 
 
 def same_location(location: Tensor, is_drone: Tensor) -> Tensor:
-    """Bool (drones, satellites) from location (B,) and is_drone (B,) bool."""
+    """Whether each pair shows the same location, bool (drones, satellites). location (B,), is_drone (B,) bool."""
     return location[is_drone][:, None] == location[~is_drone][None, :]
 
 
@@ -40,7 +40,7 @@ def cross_view_pairs(embedding: Tensor, location: Tensor, is_drone: Tensor) -> C
 def masked_logsumexp(x: Tensor, mask: Tensor) -> Tensor:
     """Log-sum-exp of the entries of x (..., N) selected by mask (..., N), shape (...).
 
-    A row with nothing selected gives 0 with zero gradient: leave it out by a mask of its own.
+    A row with nothing selected gives 0 with zero gradient; exclude it with a mask if 0 is not what you want.
     """
     empty = ~mask.any(-1)
     filled = x.masked_fill(~mask, -torch.inf).masked_fill(empty[..., None], 0.0)
@@ -48,10 +48,10 @@ def masked_logsumexp(x: Tensor, mask: Tensor) -> Tensor:
 
 
 def masked_mean(x: Tensor, mask: Tensor) -> Tensor:
-    """Mean of the entries of x selected by mask (same shape); exactly 0, still in the graph, if none is."""
+    """Mean of the entries of x selected by mask (same shape). If there are none: exactly 0, still in the graph."""
     return torch.where(mask, x, 0.0).sum() / mask.sum().clamp(min=1)
 
 
 def log_one_plus_exp(x: Tensor) -> Tensor:
-    """Elementwise log(1 + e^x), exact to the last digit also in float64 (torch's own stops at x = 20)."""
+    """Elementwise log(1 + e^x), exact even in float64 (torch returns x itself above its default threshold of 20)."""
     return F.softplus(x, threshold=40)

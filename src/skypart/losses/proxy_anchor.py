@@ -13,10 +13,10 @@ from skypart.model.parameter_rules import ParameterRule
 
 
 class ProxyAnchorLoss(LossTerm):
-    """Owns `proxies` (locations, embedding_dim); both views are pulled to the proxy of their location.
+    """Owns `proxies` (locations, embedding_dim). Pulls both views towards the proxy of their location.
 
-    delta: margin on the cosine. alpha: scale of the cosine, also that of UAPA's logits.
-    The proxies start with an expected length of 1, so the learning rate means the same for any data set.
+    delta: margin on the cosine. alpha: scale of the cosine, also in UAPA's logits.
+    Initial proxies have an expected length of 1, so that one learning rate suits all data sets.
     """
 
     name = "proxy_anchor"
@@ -38,7 +38,7 @@ class ProxyAnchorLoss(LossTerm):
         return {"proxies": self.proxies}
 
     def parameter_rules(self) -> dict[str, ParameterRule]:
-        """Proxies have a learning rate of their own."""
+        """Proxies have their own learning rate."""
         return {"proxies": ParameterRule("proxies")}
 
     def forward(self, embedding: Tensor, location: Tensor) -> Tensor:
@@ -46,8 +46,8 @@ class ProxyAnchorLoss(LossTerm):
         locations = len(self.proxies)
         if location.numel() and not 0 <= int(location.min()) <= int(location.max()) < locations:
             raise SkyPartError(
-                f"a batch holds locations {int(location.min())} to {int(location.max())}, but there "
-                f"are {locations} proxies; number the training locations from 0 and build the loss with their count"
+                f"a batch contains locations {int(location.min())} to {int(location.max())}, but there are "
+                f"{locations} proxies; number the training locations from 0 and build the loss with their count"
             )
         return proxy_anchor_loss(embedding, location, self.proxies, self.delta, self.alpha)
 
@@ -57,7 +57,7 @@ def proxy_anchor_loss(
 ) -> Tensor:
     """Scalar loss of embedding (B, D), location (B,) int64 and proxies (C, D).
 
-    The pull is averaged over the proxies present in the batch, the push over all C.
+    The pull is averaged over the proxies with images in the batch, the push over all C proxies.
     """
     similarity = cosine_matrix(proxies, embedding)
     positive = torch.arange(len(proxies), device=location.device)[:, None] == location[None, :]

@@ -1,4 +1,4 @@
-"""Self-distillation: the embedding follows that of the exponential moving average of the model."""
+"""Self-distillation: the embedding follows the embedding of the model's exponential moving average."""
 
 from typing import Self
 
@@ -16,7 +16,7 @@ class SelfDistillationLoss(LossTerm):
 
     @classmethod
     def build(cls, context: LossContext) -> Self:
-        """It has no settings."""
+        """This term has no settings."""
         return cls()
 
     def forward(self, embedding: Tensor, ema_embedding: Tensor) -> Tensor:
@@ -25,5 +25,5 @@ class SelfDistillationLoss(LossTerm):
 
 
 def self_distillation_loss(embedding: Tensor, ema_embedding: Tensor) -> Tensor:
-    """Mean of 1 - cos over embedding (B, D) and the constant ema_embedding (B, D); scalar."""
+    """Mean of 1 - cos of embedding (B, D) and ema_embedding (B, D), detached; scalar."""
     return (1 - paired_cosine(embedding, ema_embedding.detach())).sum() / max(len(embedding), 1)

@@ -1,4 +1,4 @@
-"""Distillation from the frozen teacher's CLS token."""
+"""Distillation from the CLS token of a frozen teacher."""
 
 from typing import Self
 
@@ -22,13 +22,13 @@ class TeacherDistillationLoss(LossTerm):
 
     @classmethod
     def build(cls, context: LossContext) -> Self:
-        """With a projector from the embedding to the teacher's CLS token."""
+        """The projector maps the embedding to the width of the teacher's CLS token."""
         return cls(context.widths["embedding"], context.widths["teacher"])
 
     def forward(self, embedding: Tensor, teacher: Tensor) -> Tensor:
         """Mean over images of MSE(phi f, LayerNorm(t)) + 1 - cos(phi f, t); scalar.
 
-        embedding (B, D); teacher (B, T): the teacher's normed CLS of the uncorrupted images, a constant.
+        embedding (B, D); teacher (B, T): the teacher's normed CLS token of the original images, detached.
         """
         student = at_least_float32(self.norm(self.project(embedding.to(self.project.weight.dtype))))
         teacher = at_least_float32(teacher.detach())

@@ -16,7 +16,7 @@ Group: TypeAlias = Literal["align", "part", "distill", "alt"]
 
 @dataclass(frozen=True)
 class LossContext:
-    """What terms are built from. locations: number of training locations. widths: size of the last axis of inputs."""
+    """What `LossTerm.build` gets. locations: number of training locations. widths: size of the last axis of inputs."""
 
     config: LossConfig
     locations: int
@@ -26,9 +26,9 @@ class LossContext:
 class LossTerm(nn.Module, ABC):
     """One term of the objective. The parameters of its `forward` name the inputs it needs; docs/losses.md lists them.
 
-    name: its switch and, with `_weight`, its weight in LossConfig. group: which Kendall weight it shares.
+    name: its switch in LossConfig and, with the suffix `_weight`, its weight. group: the Kendall weight it shares.
     joined: whether its inputs are gathered from all processes, because it compares images with each other.
-    needs: the names of its inputs, read off `forward`.
+    needs: the names of its inputs, from the signature of `forward`.
     """
 
     name: ClassVar[str]
@@ -37,7 +37,7 @@ class LossTerm(nn.Module, ABC):
     needs: ClassVar[tuple[str, ...]] = ()
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
-        """Read the needs off the signature."""
+        """Set `needs` from the signature of `forward`."""
         super().__init_subclass__(**kwargs)
         cls.needs = tuple(name for name in inspect.signature(cls.forward).parameters if name != "self")
 
@@ -47,11 +47,11 @@ class LossTerm(nn.Module, ABC):
         """The term for a training run."""
 
     def applies(self, inputs: Mapping[str, Tensor]) -> bool:
-        """Whether these inputs, all that it needs, hold anything to learn from."""
+        """Whether there is anything to learn from these inputs, which include all that the term needs."""
         return True
 
     def provides(self) -> dict[str, Tensor]:
-        """Inputs that this term computes for the terms after it."""
+        """Inputs that this term provides for later terms."""
         return {}
 
     def parameter_rules(self) -> dict[str, ParameterRule]:

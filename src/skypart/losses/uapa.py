@@ -1,4 +1,4 @@
-"""Uncertainty-aware proxy alignment: the drone's proxy distribution follows the satellite's."""
+"""Uncertainty-aware proxy alignment (UAPA): the drone's distribution over proxies follows the satellite's."""
 
 import math
 from typing import Self
@@ -24,7 +24,7 @@ class UapaLoss(LossTerm):
 
     @classmethod
     def build(cls, context: LossContext) -> Self:
-        """With the scale, temperature and direction of the recipe."""
+        """Uses scale, temperature and direction of the recipe."""
         c = context.config
         return cls(c.proxy_alpha, c.uapa_temperature, c.uapa_direction)
 
@@ -45,7 +45,7 @@ def uapa_loss(
     """Mean over positive drone-satellite pairs; scalar.
 
     embedding (B, D), proxies (C, D), location (B,) int64, is_drone (B,) bool. The logits are alpha times the
-    cosine to the proxies; the satellite's are a constant target, and so is the temperature.
+    cosine to the proxies. The satellite's logits and the temperature are detached.
     """
     logits = alpha * cosine_matrix(embedding, proxies)
     drone, satellite = same_location(location, is_drone).nonzero(as_tuple=True)
@@ -56,16 +56,16 @@ def uapa_loss(
 
 
 def uapa_temperature(drone_logits: Tensor, satellite_logits: Tensor, base_temperature: float = 4.0) -> Tensor:
-    """Temperature of each pair (N,) in [T0, 2 T0] from logits (N, C): higher when the drone is less sure."""
-    most = math.log(drone_logits.shape[-1]) or 1.0  # a single proxy: both entropies are 0
-    gap = (_entropy(drone_logits) - _entropy(satellite_logits)) / most
+    """Temperature (N,) of each pair, in [T0, 2 T0], from logits (N, C): higher if the drone is less certain."""
+    max_entropy = math.log(drone_logits.shape[-1]) or 1.0  # with a single proxy, both entropies are 0
+    gap = (_entropy(drone_logits) - _entropy(satellite_logits)) / max_entropy
     return base_temperature * (1 + gap.clamp(0, 1))
 
 
 def softened_divergence(
     drone_logits: Tensor, satellite_logits: Tensor, temperature: Tensor, direction: Direction = "reverse"
 ) -> Tensor:
-    """T^2 KL of the softened distributions of each pair, (N, C) and (N,) -> (N,).
+    """T^2 KL of the softened distributions of each pair: logits (N, C), temperature (N,) -> (N,).
 
     reverse: KL(drone || satellite), mode-seeking. forward: KL(satellite || drone), mode-covering.
     """

@@ -1,4 +1,4 @@
-"""Tokens to parts to one embedding: backbones, the head, model files."""
+"""Backbones, heads and model files."""
 
 from skypart.embedding.interface import Explanation
 from skypart.model.backbone import load_backbone

@@ -1,4 +1,4 @@
-"""Backbones: our ViT from any published checkpoint, or any vision model of `transformers` behind the same face."""
+"""Backbones: our ViT with published weights, or any vision model of `transformers` behind the same interface."""
 
 from collections.abc import Sequence
 from dataclasses import asdict, replace
@@ -7,8 +7,8 @@ from typing import Any, Protocol, cast
 from torch import Tensor, nn
 
 from skypart.errors import SkyPartError
-from skypart.model.checkpoints import infer_config, translate
 from skypart.model.positions import PositionMode
+from skypart.model.published_weights import convert_state_dict, infer_config
 from skypart.model.sources import WeightsSource, resolve
 from skypart.model.vit import Tokens, VisionTransformer, ViTConfig
 from skypart.model.weights_files import load_strictly, read_state
@@ -23,8 +23,8 @@ class Backbone(Protocol):
     gradient_checkpointing: bool
 
     @property
-    def undecayed(self) -> tuple[str, ...]:
-        """Beginnings of the names of parameters that get no weight decay, beside norms and biases."""
+    def no_weight_decay(self) -> tuple[str, ...]:
+        """Prefixes of the names of parameters without weight decay, in addition to norms and biases."""
         ...
 
     @property
@@ -43,11 +43,11 @@ class Backbone(Protocol):
         ...
 
     def freeze(self, trainable_blocks: int, used: int | None = None) -> None:
-        """Let only the last `trainable_blocks` blocks and the final norm learn, and no block after the first `used`."""
+        """Train only the last `trainable_blocks` blocks and the final norm, and no block after the first `used`."""
         ...
 
     def trunk(self, images: Tensor, taps: Sequence[int] | None = None) -> Any:
-        """The frozen part of the forward pass, without gradient; an opaque value for `finish`."""
+        """The frozen part of the forward pass, without gradient. Returns an opaque value for `finish`."""
         ...
 
     def finish(self, trunk: Any, taps: Sequence[int] | None = None) -> list[Tokens]:
@@ -60,8 +60,8 @@ def load_backbone(name: str, revision: str | None = None, position_mode: Positio
 
     name: see `skypart.model.sources.resolve`; `transformers:NAME` loads any other vision backbone through the
         optional `transformers` package.
-    position_mode: how positions are resampled; default: as the file's own code does (Hugging Face files
-        `huggingface`, all others `original`).
+    position_mode: how to resample position embeddings; default: as the code that wrote the file does
+        (`huggingface` for Hugging Face files, `original` for all others).
     """
     if name.startswith(TRANSFORMERS):
         from skypart.model.transformers_backbone import TransformersBackbone
@@ -73,7 +73,7 @@ def load_backbone(name: str, revision: str | None = None, position_mode: Positio
 
 
 def untrained_backbone(name: str) -> VisionTransformer:
-    """`untrained:tiny` or `untrained:vits14`: random weights, for tests and for trying a machine without any."""
+    """`untrained:tiny` or `untrained:vits14`: random weights, for tests and for trials without a weights file."""
     shapes = {
         "tiny": ViTConfig(dim=64, depth=4, heads=2, hidden=256, grid=(8, 8)),
         "vits14": ViTConfig(),
@@ -86,10 +86,10 @@ def untrained_backbone(name: str) -> VisionTransformer:
 
 
 def vit_from_source(source: WeightsSource, position_mode: PositionMode | None = None) -> VisionTransformer:
-    """Build our ViT from a weights file, its shape read off the tensors, its keys checked strictly."""
+    """Build our ViT from a weights file. Reads the shape from the tensors and checks the keys strictly."""
     raw = read_state(source.file)
-    state = translate(raw)
-    mode: PositionMode = position_mode or ("huggingface" if "embeddings.cls_token" in _inner(raw) else "original")
+    state = convert_state_dict(raw)
+    mode: PositionMode = position_mode or ("huggingface" if "embeddings.cls_token" in _key_tails(raw) else "original")
     config = infer_config(state, source.origin, source.config, mode)
     vit = VisionTransformer(config)
     load_strictly(vit, {key: tensor.float() for key, tensor in state.items()}, source.origin)
@@ -97,7 +97,7 @@ def vit_from_source(source: WeightsSource, position_mode: PositionMode | None = 
 
 
 def describe_backbone(backbone: nn.Module) -> dict[str, Any]:
-    """What is stored in a model file so that `build_backbone` makes the same backbone again."""
+    """What a model file stores so that `build_backbone` can rebuild the same architecture."""
     if isinstance(backbone, VisionTransformer):
         return {"kind": "vit", **asdict(backbone.config)}
     return {"kind": "transformers", **cast(Any, backbone).describe()}
@@ -114,9 +114,9 @@ def build_backbone(description: dict[str, Any]) -> nn.Module:
         from skypart.model.transformers_backbone import TransformersBackbone
 
         return TransformersBackbone.from_description(fields)
-    raise SkyPartError(f"unknown kind of backbone {kind!r}; this file needs a newer skypart")
+    raise SkyPartError(f"unknown kind of backbone {kind!r}; upgrade skypart to read this file")
 
 
-def _inner(state: dict[str, Tensor]) -> set[str]:
-    """Key names without a leading model prefix, enough to recognise Hugging Face naming."""
+def _key_tails(state: dict[str, Tensor]) -> set[str]:
+    """Key names from `embeddings.` on, which is enough to recognise Hugging Face naming."""
     return {key[key.find("embeddings.") :] if "embeddings." in key else key for key in state}

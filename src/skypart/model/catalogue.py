@@ -19,27 +19,27 @@ from skypart.model.sources import (
     BACKBONES,
     SUFFIXES,
     Published,
-    folder_file,
-    named_file,
-    named_weights,
+    find_in_folder,
+    find_weights,
+    hub_layout_file,
     weights_folders,
 )
 from skypart.model.storage import read_header, read_metadata
 
 FOOTNOTE = (
-    "Also taken: a file or folder, OWNER/NAME[@REVISION] of the Hugging Face hub, and as backbones "
+    "You can also pass a file or folder, OWNER/NAME[@REVISION] of the Hugging Face hub, and as backbones "
     "untrained:tiny, untrained:vits14 and transformers:NAME."
 )
 STATISTICS = ("running_mean", "running_var", "num_batches_tracked")
-"""Ends of the names of tensors that are no parameters."""
+"""Endings of the names of tensors that are not parameters."""
 
 
 @dataclass(frozen=True)
 class Entry:
-    """A model (`skypart.load`, --model) or a backbone (`skypart new`, backbone.name) and what is known of it.
+    """A model (`skypart.load`, --model) or a backbone (`skypart new`, backbone.name) and what is known about it.
 
-    name: what to pass. place: shipped, weights folder, hub cache, hub, or elsewhere. file: where it lies, if it does.
-    state: whether it can be used as it is. about: its provenance, or how to get it.
+    name: what to pass. place: shipped, weights folder, hub cache, hub, or elsewhere. file: its path, if it is local.
+    state: whether it can be used now. about: its provenance, or how to get it.
     """
 
     name: str
@@ -53,19 +53,19 @@ class Entry:
 
 
 def list_models(hub_cache: Path | None = None) -> list[Entry]:
-    """Everything known, the shipped model first. hub_cache: another folder than Hugging Face's own."""
+    """All known models and backbones, the shipped model first. hub_cache: instead of Hugging Face's default folder."""
     return [default_entry(), *_folder_entries(), *_hub_models(hub_cache), *backbone_entries(hub_cache)]
 
 
-def card_of(path: Path) -> dict[str, Any]:
-    """What a model card shows of a model file, read from its header and tensor shapes; no weights are loaded."""
+def read_card(path: Path) -> dict[str, Any]:
+    """What a model card shows about a model file, read from its header and tensor shapes; loads no weights."""
     header = read_metadata(path)
     provenance = header["provenance"]
     with safe_open(path, "pt") as file:
-        learnt = [key for key in file.keys() if not key.endswith(STATISTICS)]  # noqa: SIM118
-        values = sum(math.prod(file.get_slice(key).get_shape()) for key in learnt)
+        names = [key for key in file.keys() if not key.endswith(STATISTICS)]  # noqa: SIM118
+        parameters = sum(math.prod(file.get_slice(key).get_shape()) for key in names)
     return {
-        "parameters": values,
+        "parameters": parameters,
         "size": header["preprocessing"]["size"],
         "interpolation": header["preprocessing"]["interpolation"],
         "backbone": provenance.get("backbone", header["backbone"].get("kind", "vit")),
@@ -76,53 +76,53 @@ def card_of(path: Path) -> dict[str, Any]:
 
 
 def default_entry() -> Entry:
-    """The model shipped with the package: absent, verified, not pinned, altered or of no use."""
+    """The model shipped with the package. Its state is absent, verified, refused, altered or cannot be used."""
     file = shipped_model()
     if not file.is_file():
-        return Entry("default", "model", "shipped", "absent", "missing from the package; install skypart again")
+        return Entry("default", "model", "shipped", "absent", "missing from the package; reinstall skypart")
     digest, pinned = sha256_of(file), pinned_sha256(file)
     if pinned is None:
-        state = "refused: no SHA-256 of it in SHA256SUMS; install skypart again"
+        state = "refused: SHA256SUMS has no hash for it; reinstall skypart"
     else:
-        state = "verified" if digest == pinned else "altered: SHA-256 differs; install skypart again"
+        state = "verified" if digest == pinned else "altered: SHA-256 differs; reinstall skypart"
     return _entry("default", "shipped", file, state, digest)
 
 
 def _entry(name: str, place: str, file: Path, state: str, digest: str | None = None) -> Entry:
-    """The entry of a model or backbone file that lies on this disk."""
+    """The entry of a local model or backbone file."""
     kind: Literal["model", "backbone"] = "backbone"
     about = "weights of a backbone"
     try:
         if file.suffix == ".safetensors" and read_header(file).get("format") == "skypart":
             kind = "model"
-            about = _summary(card_of(file))
+            about = _summary(read_card(file))
     except SkyPartError as error:
         state, about = "cannot be used", str(error)
     return Entry(name, kind, place, state, about, str(file), round(file.stat().st_size / 1e6, 1), digest)
 
 
 def _summary(card: dict[str, Any]) -> str:
-    """One line of a card."""
+    """A model card in one line."""
     parts = [f"{card['parameters'] / 1e6:.1f} M", f"{card['size']} px", f"from {card['backbone']}"]
     return "; ".join([*parts, *(str(card[key]) for key in ("training", "date") if key in card)])
 
 
 def _folder_entries() -> Iterator[Entry]:
-    """Files and Hugging Face folders in the weights folders; those whose name stands for another go by their path."""
+    """Files and Hugging Face folders in the weights folders. A file whose name is taken is listed by its path."""
     for folder in dict.fromkeys(weights_folders()):
         for found in sorted(folder.iterdir()) if folder.is_dir() else []:
-            file = folder_file(found) if found.is_dir() else found
+            file = hub_layout_file(found) if found.is_dir() else found
             if file is None or not file.is_file() or file.suffix not in SUFFIXES or found.name.startswith("."):
                 continue
             name = found.name if found.is_dir() else found.stem
             if name in BACKBONES:
-                continue  # stands among the backbones
-            hidden = named_weights(name) != found or name == "default"  # that name is the shipped model's
+                continue  # listed with the backbones
+            hidden = find_weights(name) != found or name == "default"  # `default` is the shipped model
             yield _entry(str(found) if hidden else name, "weights folder", file, "here")
 
 
 def _hub_models(hub_cache: Path | None) -> list[Entry]:
-    """SkyPart models that were fetched from the hub."""
+    """SkyPart models in the hub cache."""
     try:
         repositories = scan_cache_dir(hub_cache).repos
     except CacheNotFound:
@@ -138,25 +138,25 @@ def _hub_models(hub_cache: Path | None) -> list[Entry]:
 
 
 def backbone_entries(hub_cache: Path | None = None) -> list[Entry]:
-    """The backbones known by name: on this disk, on the hub, or to be got by hand."""
+    """The backbones known by name: local, on the hub, or to be downloaded by hand."""
     return [_backbone(name, published, hub_cache) for name, published in BACKBONES.items()]
 
 
 def _backbone(name: str, published: Published, hub_cache: Path | None) -> Entry:
     for folder in weights_folders():
-        file = named_file(folder, name) or folder_file(folder / name)
+        file = find_in_folder(folder, name) or hub_layout_file(folder / name)
         if file is not None:
             size = round(file.stat().st_size / 1e6, 1)
             return Entry(name, "backbone", "weights folder", "here", published.title, str(file), size)
     if published.repository is None:
         about = f"{published.title}: put {published.obtain} into {weights_folders()[-1]} as {name}.pth"
-        return Entry(name, "backbone", "elsewhere", "to be got by hand", about)
+        return Entry(name, "backbone", "elsewhere", "download by hand", about)
     about = f"{published.title}, {published.repository}"
     cached = try_to_load_from_cache(published.repository, "model.safetensors", hub_cache, published.revision)
     if isinstance(cached, str) and Path(cached).is_file():
         size = round(Path(cached).stat().st_size / 1e6, 1)
         return Entry(name, "backbone", "hub cache", "here", about, cached, size)
-    return Entry(name, "backbone", "hub", "fetched at first use", about)
+    return Entry(name, "backbone", "hub", "downloaded on first use", about)
 
 
 def print_models(entries: list[Entry], as_json: bool = False) -> None:

@@ -1,4 +1,4 @@
-"""Size and arithmetic of a model in every convention of the literature, so that numbers can be compared."""
+"""Parameters and multiply-adds of a model, in every convention of the literature, for comparison."""
 
 from dataclasses import dataclass
 
@@ -12,8 +12,8 @@ from skypart.model.skypart import SkyPart
 class Cost:
     """Multiply-adds of one image at `size` pixels, and parameters by top-level module.
 
-    linear: convolutions and linear layers. attention: the products QK' and AV inside the backbone.
-    parts: what the head computes outside of linear layers.
+    linear: in convolutions and linear layers. attention: in the products QK' and AV of the backbone.
+    parts: in the head, outside linear layers.
     """
 
     size: int
@@ -45,14 +45,14 @@ def count_parameters(module: nn.Module) -> int:
 
 
 def parameters_by_module(module: nn.Module) -> dict[str, int]:
-    """Parameters of each direct child that has any; a parameter of `module` itself counts under its own name."""
+    """Number of parameters of each direct child that has any, and of each parameter of `module` itself."""
     found = {name: count_parameters(child) for name, child in module.named_children()}
     own = {name: parameter.numel() for name, parameter in module.named_parameters(recurse=False)}
     return {name: count for name, count in (found | own).items() if count}
 
 
-def measure(model: SkyPart, size: int | None = None) -> Cost:
-    """Count the multiply-adds of one image by running it and looking at every linear layer and convolution."""
+def measure_cost(model: SkyPart, size: int | None = None) -> Cost:
+    """Count the multiply-adds of one image by a forward pass with hooks on all linear layers and convolutions."""
     size = size or model.preprocessing.size
     linear = 0
 
@@ -72,12 +72,12 @@ def measure(model: SkyPart, size: int | None = None) -> Cost:
         model.train(was_training)
         for hook in hooks:
             hook.remove()
-    patches = (size // model.tokens_from.patch) ** 2
+    patches = (size // model.backbone_interface.patch) ** 2
     tokens = patches + 1 + getattr(getattr(model.backbone, "config", None), "registers", 0)
     return Cost(
         size=size,
         parameters={"backbone": count_parameters(model.backbone)} | parameters_by_module(model.head),
         linear=linear,
-        attention=2 * tokens * tokens * model.tokens_from.dim * max(model.taps),
+        attention=2 * tokens * tokens * model.backbone_interface.dim * max(model.taps),
         parts=model.head.extra_multiply_adds(patches),
     )

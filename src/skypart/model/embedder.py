@@ -33,7 +33,9 @@ class TorchEmbedder(EmbedderInterface):
             self.device = torch.device(device)
             self.model = model.eval().to(self.device)
         except (RuntimeError, AssertionError) as error:
-            raise SkyPartError(f"no device {str(device)!r} here ({str(error).splitlines()[0]}); use cpu") from error
+            raise SkyPartError(
+                f"device {str(device)!r} is not available ({str(error).splitlines()[0]}); use cpu"
+            ) from error
 
     @property
     def preprocessing(self) -> Preprocessing:
@@ -52,7 +54,7 @@ class TorchEmbedder(EmbedderInterface):
         if self.preprocessing.level:
             prepared["level"] = CONTRAST_VERSION
         else:
-            del prepared["level"]  # models from before this setting keep their digest, indexes and caches theirs
+            del prepared["level"]  # so that models older than this setting keep their digest, indexes and caches
         settings = [describe_settings(self.model.config), prepared, describe_backbone(self.model.backbone)]
         digest = hashlib.blake2b(json.dumps(settings, sort_keys=True).encode(), digest_size=16)
         for key, tensor in sorted(self.model.state_dict().items()):
@@ -66,7 +68,7 @@ class TorchEmbedder(EmbedderInterface):
         return vectors
 
     def outputs(self, images: Sequence[ImageLike], batch_size: int = 16) -> Iterator[HeadOutput]:
-        """The model's whole output, batch by batch."""
+        """The full output of the model, batch by batch."""
         for start in range(0, len(images), batch_size):
             yield self.forward(self.preprocess(images[start : start + batch_size]))
 
@@ -78,15 +80,17 @@ class TorchEmbedder(EmbedderInterface):
 
     @property
     def matched_blocks(self) -> tuple[int, int]:
-        """The blocks whose patch tokens are matched: a middle one, which describes the appearance of a patch, and the
-        last one that the head reads, which describes what it is part of."""
+        """The blocks whose patch tokens are matched.
+
+        A middle block describes the appearance of a patch; the last block that the head reads, its context.
+        """
         last = max(self.model.taps)
         return max(1, round(0.6 * last)), last
 
     def embed_with_patches(self, inputs: Inputs) -> tuple[Vectors, PatchTokens]:
         """Embeddings (n, dim) of preprocessed inputs and the patch tokens of `matched_blocks`."""
         with torch.inference_mode():
-            head, backbone = self.model.head, self.model.tokens_from
+            head, backbone = self.model.head, self.model.backbone_interface
             read, matched = self.model.taps, self.matched_blocks
             images = torch.from_numpy(inputs).to(self.device)
             tokens = backbone.finish(backbone.trunk(images, (*read, *matched)), (*read, *matched))
@@ -94,9 +98,9 @@ class TorchEmbedder(EmbedderInterface):
         return output.embedding.cpu().numpy(), _stack(tokens[len(read) :])
 
     def patch_tokens(self, inputs: Inputs) -> PatchTokens:
-        """The patch tokens of `matched_blocks` alone."""
+        """Only the patch tokens of `matched_blocks`, without embeddings."""
         with torch.inference_mode():
-            backbone, taps = self.model.tokens_from, self.matched_blocks
+            backbone, taps = self.model.backbone_interface, self.matched_blocks
             found = backbone.finish(backbone.trunk(torch.from_numpy(inputs).to(self.device), taps), taps)
         return _stack(found)
 
@@ -122,7 +126,7 @@ def load_torch(
     """Load a model with PyTorch; see `skypart.embedding.runtimes.load`."""
     model = load_model(model_file(str(name)))
     if size is not None:
-        model.preprocessing = replace(model.preprocessing, size=checked_size(model, size))
+        model.preprocessing = replace(model.preprocessing, size=check_input_size(model, size))
     if readout is not None:
         model.with_readout(readout)
     return TorchEmbedder(model, device)
@@ -131,29 +135,29 @@ def load_torch(
 Embedder: TypeAlias = TorchEmbedder
 """Deprecated name of `TorchEmbedder`."""
 load = load_torch
-"""Deprecated: use `skypart.load`, which knows every runtime."""
+"""Deprecated: use `skypart.load`, which supports every runtime."""
 
 
-def checked_size(model: SkyPart, size: int) -> int:
-    """`size` itself, if it is an input size in pixels that the model's patch divides; an error otherwise."""
-    patch = model.tokens_from.patch
+def check_input_size(model: SkyPart, size: int) -> int:
+    """Return `size`, an input size in pixels. Raises if it is not divisible by the model's patch size."""
+    patch = model.backbone_interface.patch
     if size < patch or size % patch:
         better = max(1, round(size / patch)) * patch
-        raise SkyPartError(f"input size {size} is not divisible by the patch of {patch}; use {better}")
+        raise SkyPartError(f"input size {size} is not divisible by the patch size {patch}; use {better}")
     return size
 
 
 def save(
     model: EmbedderInterface | SkyPart, path: str | Path, dtype: Literal["float32", "float16"] = "float32"
 ) -> None:
-    """Write a model to a .safetensors file with its recipe and provenance, whole or not at all."""
+    """Write a model to a .safetensors file with its recipe and provenance, atomically."""
     if not isinstance(model, TorchEmbedder | SkyPart):
         raise SkyPartError(f"{path}: only PyTorch models can be saved; load the .safetensors file instead")
     save_model(model.model if isinstance(model, TorchEmbedder) else model, path, dtype)
 
 
-def trimmed(embedder: TorchEmbedder) -> TorchEmbedder:
-    """The same embeddings from a smaller file: blocks that neither parts nor CLS branch read are dropped."""
+def trim_unused_blocks(embedder: TorchEmbedder) -> TorchEmbedder:
+    """Drop the backbone blocks that the head does not read, in place. Embeddings stay the same; the file is smaller."""
     model = embedder.model
     if isinstance(model.backbone, VisionTransformer):
         model.backbone.trim(max(model.taps))
@@ -161,13 +165,13 @@ def trimmed(embedder: TorchEmbedder) -> TorchEmbedder:
 
 
 def new_model(backbone: str, size: int = 448, seed: int = 0) -> SkyPart:
-    """An untrained head, drawn from `seed`, on the pretrained `backbone`, for inputs of `size` pixels."""
+    """An untrained head, initialised from `seed`, on the pretrained `backbone`, for inputs of `size` pixels."""
     model = SkyPart.from_backbone(backbone, seed=seed)
-    model.preprocessing = Preprocessing(size=checked_size(model, size))
+    model.preprocessing = Preprocessing(size=check_input_size(model, size))
     model.provenance = {"backbone": backbone, "training": "none: the head is untrained"}
     return model
 
 
 def model_file(name: str) -> Path:
-    """The file of the model called `name`; `default` is the one shipped with the package, unaltered."""
+    """The file of the model called `name`; `default` is the shipped model, after a check of its SHA-256."""
     return verified_default() if name == "default" else resolve(name).file

@@ -1,4 +1,4 @@
-"""`save_pretrained`, `from_pretrained` and `push_to_hub`, as Hugging Face users expect them."""
+"""`save_pretrained`, `from_pretrained` and `push_to_hub`, as in other Hugging Face libraries."""
 
 from importlib.resources import files
 from pathlib import Path
@@ -15,12 +15,12 @@ _CARD = files("skypart.model").joinpath("model_card.md").read_text(encoding="utf
 class HubMixin(
     PyTorchModelHubMixin,
     library_name="skypart",
-    license="other",  # that of the weights, which inherit their backbone's and their data's terms
+    license="other",  # weights inherit the terms of their backbone and training data
     pipeline_tag="image-feature-extraction",
     tags=["geo-localization", "drone", "satellite", "image-retrieval"],
     model_card_template=_CARD,
 ):
-    """Stores our own safetensors file, which carries head, backbone, recipe and provenance, beside config.json."""
+    """Stores our safetensors file, which holds head, backbone, recipe and provenance, beside config.json."""
 
     def _save_pretrained(self, save_directory: Path) -> None:
         from skypart.model.storage import save_model
@@ -38,7 +38,7 @@ class HubMixin(
         return card
 
     def push_to_hub(self, repo_id: str, *, model_card_kwargs: dict[str, Any] | None = None, **kwargs: Any) -> str:
-        """Upload the model and a card that names its place; see `ModelHubMixin.push_to_hub`."""
+        """Upload the model and a card with its hub name; see `ModelHubMixin.push_to_hub`."""
         named = {"repo_id": repo_id, "title": repo_id.rpartition("/")[2]} | (model_card_kwargs or {})
         return str(super().push_to_hub(repo_id, model_card_kwargs=named, **kwargs))
 

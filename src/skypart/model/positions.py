@@ -1,4 +1,4 @@
-"""Learned position embeddings at any grid, the way the original DINOv2 code and Hugging Face do it."""
+"""Resample position embeddings to any grid, as the original DINOv2 code or as Hugging Face does."""
 
 from typing import Literal, TypeAlias
 
@@ -8,8 +8,8 @@ from torch.nn.functional import interpolate
 
 PositionMode: TypeAlias = Literal["original", "huggingface"]
 
-# The original code asks for a grid 0.1 patches larger than needed, to keep a rounding error from losing a
-# row; the sampling positions shift a little with it. Its register models do without and antialias instead.
+# The original code asks for a grid 0.1 patches larger than needed, so that a rounding error cannot lose a row. This
+# shifts the sampling positions slightly. Its register models use antialiasing instead.
 _ORIGINAL_OFFSET = 0.1
 
 
@@ -23,9 +23,9 @@ def interpolate_positions(
     """Resample patch positions to another grid with a bicubic filter.
 
     positions: (1, native rows * native columns, dim), row by row.
-    native, grid: (rows, columns) of the checkpoint and of the image at hand.
+    native, grid: (rows, columns) of the weights file and of the input image.
     mode: `original` scales by (grid + 0.1) / native unless `antialias`, `huggingface` by the exact ratio.
-    Returns (1, rows * columns, dim); at the native size the stored values themselves.
+    Returns (1, rows * columns, dim); at the native size, the stored values unchanged.
     """
     if grid == native:
         return positions
@@ -42,7 +42,7 @@ def interpolate_positions(
 def sincos_positions(dim: int, grid: tuple[int, int], temperature: float = 10_000.0) -> Tensor:
     """The fixed two-dimensional sine-cosine positions of MoCo v3, (1, rows * columns, dim).
 
-    A quarter of the channels each: sine and cosine of the row, sine and cosine of the column.
+    A quarter of the channels each holds the sine of the row, its cosine, the sine of the column, its cosine.
     """
     frequency = temperature ** -(torch.arange(dim // 4, dtype=torch.float32) / (dim // 4))
     rows, columns = torch.meshgrid(

@@ -1,4 +1,4 @@
-"""A linear layer, with its GELU where one follows; on a CPU and without gradient by oneDNN, on packed weights."""
+"""A linear layer with an optional GELU. On a CPU without gradients, oneDNN computes it on packed weights."""
 
 import torch
 from torch import Tensor, nn
@@ -6,27 +6,26 @@ from torch.nn.functional import gelu
 
 
 def project(layer: nn.Linear, x: Tensor, activated: bool = False) -> Tensor:
-    """`layer` over x (..., in), and an exact GELU over that if `activated`: (..., out).
+    """Apply `layer` to x (..., in), then an exact GELU if `activated`. Returns (..., out).
 
-    oneDNN takes less time than a matrix product and a GELU of their own, packing the weights included; its sums differ
-    from theirs in the last bits. A row's result does not depend on the rows beside it.
+    oneDNN is faster than a separate matrix product and GELU, even with the time to pack the weights. Its results differ
+    from theirs in the last bits. The result of a row does not depend on the other rows.
     """
-    if _still(layer, x):
+    if _can_use_onednn(layer, x):
         rows = x.numel() // layer.in_features
         weight = torch.ops.mkldnn._reorder_linear_weight(layer.weight, rows)
         name, variant = ("gelu", "none") if activated else ("none", "")
-        found: Tensor = torch.ops.mkldnn._linear_pointwise(x, weight, layer.bias, name, [], variant)
-        return found
+        fused: Tensor = torch.ops.mkldnn._linear_pointwise(x, weight, layer.bias, name, [], variant)
+        return fused
     plain: Tensor = layer(x)
     return gelu(plain) if activated else plain
 
 
-def _still(layer: nn.Linear, x: Tensor) -> bool:
-    """Whether oneDNN can take a layer over: in single precision on a CPU, without gradient, and while nobody looks on,
-    be it an export or a hook."""
+def _can_use_onednn(layer: nn.Linear, x: Tensor) -> bool:
+    """Whether oneDNN can compute a layer: in float32 on a CPU, without gradient, export or hooks."""
     return (
         _ONEDNN
-        and type(layer) is nn.Linear  # one that was replaced, as by a quantised or an adapted one, has its own way
+        and type(layer) is nn.Linear  # a replacement, such as a quantised layer or an adapter, has its own forward
         and x.device.type == "cpu"
         and x.dtype == layer.weight.dtype == torch.float32
         and x.numel() > 0

@@ -1,4 +1,4 @@
-"""`skypart info` in words: parameters, arithmetic in every convention, recipe, provenance."""
+"""`skypart info`: parameters, multiply-adds in every convention, recipe, provenance."""
 
 import json
 from pathlib import Path
@@ -8,17 +8,17 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from skypart.model.cost import measure
+from skypart.model.cost import measure_cost
 from skypart.model.embedder import model_file
 from skypart.model.storage import load_model, read_metadata
 
 
-def describe(name: str, size: int | None = None) -> dict[str, Any]:
-    """Everything `skypart info` shows of a model, as plain data."""
+def describe_model(name: str, size: int | None = None) -> dict[str, Any]:
+    """Everything that `skypart info` shows about a model, as a dict."""
     file = model_file(name)
     header = read_metadata(file)
     model = load_model(file)
-    cost = measure(model, size)
+    cost = measure_cost(model, size)
     training_only: dict[str, int] = header["provenance"].get("training_only_parameters", {})
     return {
         "file": str(file),
@@ -39,7 +39,7 @@ def describe(name: str, size: int | None = None) -> dict[str, Any]:
 
 
 def print_description(description: dict[str, Any], as_json: bool = False) -> None:
-    """Print `describe`'s result as tables, or as JSON."""
+    """Print the result of `describe_model` as tables or as JSON."""
     if as_json:
         print(json.dumps(description, indent=2))
         return
@@ -72,7 +72,7 @@ def print_description(description: dict[str, Any], as_json: bool = False) -> Non
 
 
 def _flat(fields: dict[str, Any], prefix: str = "") -> list[tuple[str, str]]:
-    """Nested fields as dotted names."""
+    """Nested fields as rows (dotted name, value)."""
     rows: list[tuple[str, str]] = []
     for key, value in fields.items():
         if isinstance(value, dict):

@@ -1,4 +1,4 @@
-"""The model that comes with the package, and the SHA-256 it must have."""
+"""The model shipped with the package, and the check of its SHA-256."""
 
 import hashlib
 from functools import lru_cache
@@ -9,12 +9,12 @@ from skypart.errors import SkyPartError
 
 
 def shipped_model() -> Path:
-    """Where the model that comes with the package lies."""
+    """The path of the model shipped with the package."""
     return Path(str(files("skypart"))) / "weights" / "default.safetensors"
 
 
 def pinned_sha256(model: Path) -> str | None:
-    """The SHA-256 that SHA256SUMS beside `model` gives for it, in hex; None where no such file or line stands."""
+    """The SHA-256 of `model` in hex, as listed in SHA256SUMS beside it; None if there is no such file or line."""
     sums = model.with_name("SHA256SUMS")
     if not sums.is_file():
         return None
@@ -26,12 +26,12 @@ def pinned_sha256(model: Path) -> str | None:
 
 
 def sha256_of(file: Path) -> str:
-    """SHA-256 of a file in hex; computed once a process as long as the file stays as it is."""
+    """SHA-256 of a file in hex. Computed once per process unless the file changes."""
     try:
-        facts = file.stat()
-        return _sha256(file, facts.st_size, facts.st_mtime_ns)
+        status = file.stat()
+        return _sha256(file, status.st_size, status.st_mtime_ns)
     except OSError as error:
-        raise SkyPartError(f"{file}: cannot be read ({error.strerror or error}); check its rights") from error
+        raise SkyPartError(f"{file}: cannot be read ({error.strerror or error}); check its permissions") from error
 
 
 @lru_cache(maxsize=8)
@@ -41,12 +41,12 @@ def _sha256(file: Path, size: int, changed_ns: int) -> str:
 
 
 def verified_default() -> Path:
-    """The shipped model's file; an error where it is absent, or not the one that was shipped."""
+    """The file of the shipped model. Raises if it is missing or was altered."""
     model = shipped_model()
     if not model.is_file():
-        raise SkyPartError(f"{model}: the default model is missing; install skypart again, or name a model file")
+        raise SkyPartError(f"{model}: the default model is missing; reinstall skypart, or choose a model file")
     if sha256_of(model) != pinned_sha256(model):
         raise SkyPartError(
-            f"{model}: altered since it was shipped (its SHA-256 is not the one in SHA256SUMS); install skypart again"
+            f"{model}: altered since it was shipped (its SHA-256 is not the one in SHA256SUMS); reinstall skypart"
         )
     return model

@@ -1,4 +1,4 @@
-"""Where weights come from: a file, a folder, our weights folders, or the Hugging Face hub at a pinned revision."""
+"""Find weights: a file, a folder, our weights folders, or the Hugging Face hub at a pinned revision."""
 
 import json
 import os
@@ -12,12 +12,12 @@ from skypart.model.weights_files import TORCH_SUFFIXES
 
 SUFFIXES = TORCH_SUFFIXES | {".safetensors"}
 FOLDER_FILES = ("model.safetensors", "pytorch_model.bin")
-"""Weights files of a folder in Hugging Face layout, the preferred one first."""
+"""Names of the weights file in a Hugging Face folder, the preferred one first."""
 
 
 @dataclass(frozen=True)
 class Published:
-    """A published backbone: its hub repository at a pinned revision, or where its authors offer the file."""
+    """A published backbone: its hub repository at a pinned revision, or where to download it by hand."""
 
     title: str
     repository: str | None = None
@@ -50,7 +50,7 @@ BACKBONES = {
 
 @dataclass(frozen=True)
 class WeightsSource:
-    """A weights file on this disk, its Hugging Face config.json if it has one, and how to name its origin."""
+    """A local weights file, its Hugging Face config.json if it has one, and its origin for messages."""
 
     file: Path
     config: dict[str, Any] | None
@@ -58,28 +58,28 @@ class WeightsSource:
 
 
 def weights_folders() -> list[Path]:
-    """Folders searched for weights by name: those of SKYPART_WEIGHTS, then ~/.cache/skypart/weights."""
-    listed = [Path(entry) for entry in os.environ.get("SKYPART_WEIGHTS", "").split(os.pathsep) if entry]
+    """Folders searched for weights by name: those in SKYPART_WEIGHTS, then ~/.cache/skypart/weights."""
+    configured = [Path(entry) for entry in os.environ.get("SKYPART_WEIGHTS", "").split(os.pathsep) if entry]
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    return [*listed, cache / "skypart" / "weights"]
+    return [*configured, cache / "skypart" / "weights"]
 
 
-def named_file(folder: Path, name: str) -> Path | None:
-    """The weights called `name` in a folder, whatever their ending; None where there are none."""
+def find_in_folder(folder: Path, name: str) -> Path | None:
+    """The weights file called `name`, with any known suffix, in a folder; None if there is none."""
     return _first_file(folder / f"{name}{suffix}" for suffix in sorted(SUFFIXES))
 
 
-def named_weights(name: str) -> Path | None:
-    """The file or folder in the weights folders that `name` stands for, a file first; None where there is none."""
+def find_weights(name: str) -> Path | None:
+    """The file or, failing that, folder called `name` in the weights folders; None if there is none."""
     for folder in weights_folders():
-        found = named_file(folder, name) or (folder / name if (folder / name).is_dir() else None)
+        found = find_in_folder(folder, name) or (folder / name if (folder / name).is_dir() else None)
         if found is not None:
             return found
     return None
 
 
-def folder_file(folder: Path) -> Path | None:
-    """The weights file of a folder in Hugging Face layout; None where it has none."""
+def hub_layout_file(folder: Path) -> Path | None:
+    """The weights file of a folder in Hugging Face layout; None if it has none."""
     return _first_file(folder / name for name in FOLDER_FILES)
 
 
@@ -94,13 +94,13 @@ def resolve(name: str, revision: str | None = None) -> WeightsSource:
         return WeightsSource(path, None, str(path))
     if path.is_dir():
         return _from_folder(path, str(path))
-    found = None if "/" in name else named_weights(name)
+    found = None if "/" in name else find_weights(name)
     if found is not None:
         return _from_folder(found, str(found)) if found.is_dir() else WeightsSource(found, None, str(found))
     known = BACKBONES.get(name)
     if known is not None and known.repository is None:
         raise SkyPartError(
-            f"{known.title} is not on the hub: get {known.obtain} and pass its path, or put it into "
+            f"{known.title} is not on the hub; download {known.obtain} and pass its path, or put it into "
             f"{weights_folders()[-1]} as {name}.pth"
         )
     if known is not None and known.repository is not None:
@@ -111,15 +111,15 @@ def resolve(name: str, revision: str | None = None) -> WeightsSource:
     if "/" in name or path.suffix in SUFFIXES:
         raise SkyPartError(f"{name}: no such file; check the path, or see `skypart doctor`")
     raise SkyPartError(
-        f"no weights called {name!r}: give a file, a folder, OWNER/NAME of the hub, or one of {', '.join(BACKBONES)}"
+        f"no weights called {name!r}; pass a file, a folder, OWNER/NAME of the hub, or one of {', '.join(BACKBONES)}"
     )
 
 
 def _from_folder(folder: Path, origin: str) -> WeightsSource:
     """The weights file of a local folder in Hugging Face layout."""
-    file, declared = folder_file(folder), folder / "config.json"
+    file, declared = hub_layout_file(folder), folder / "config.json"
     if file is None:
-        raise SkyPartError(f"{folder}: holds neither {' nor '.join(FOLDER_FILES)}; name the weights file itself")
+        raise SkyPartError(f"{folder}: contains neither {' nor '.join(FOLDER_FILES)}; pass the weights file itself")
     return WeightsSource(file, _read_config(declared) if declared.is_file() else None, origin)
 
 
@@ -130,7 +130,7 @@ def _read_config(file: Path) -> dict[str, Any]:
     except ValueError as error:
         raise SkyPartError(f"{file}: not readable as JSON ({error}); download it again") from error
     if not isinstance(config, dict):
-        raise SkyPartError(f"{file}: holds no settings of a model; download it again")
+        raise SkyPartError(f"{file}: not a JSON object with model settings; download it again")
     return config
 
 
@@ -159,11 +159,11 @@ def _from_hub(repository: str, revision: str | None) -> WeightsSource:
             config = None
         return WeightsSource(file, config, origin)
     except HFValidationError as error:
-        raise SkyPartError(f"{repository!r} is neither a file here nor a hub name; check the spelling") from error
+        raise SkyPartError(f"{repository!r} is neither a local file nor a hub name; check the spelling") from error
     except SkyPartError:
         raise
-    except Exception as error:  # its downloads let errors of other libraries through
+    except Exception as error:  # huggingface_hub lets errors of its HTTP libraries through
         raise SkyPartError(
-            f"{origin} cannot be fetched from the Hugging Face hub ({type(error).__name__}); connect to the network "
+            f"{origin} cannot be downloaded from the Hugging Face hub ({type(error).__name__}); connect to the network "
             f"once, or download the file elsewhere and pass its path or put it into {weights_folders()[-1]}"
         ) from error

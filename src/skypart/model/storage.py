@@ -26,20 +26,20 @@ SECTIONS: dict[str, dict[str, type]] = {
     "recipe": {},
     "provenance": {},
 }
-"""The JSON sections of a header, and the settings that must stand in them."""
+"""The JSON sections of a header, and the settings that each must contain."""
 BACKBONE_SETTINGS: dict[str, dict[str, type]] = {"vit": {"grid": list}, "transformers": {"config": dict}}
-"""The same for the backbone, by its kind."""
+"""The settings that each kind of backbone must contain."""
 CARD_TEXTS = ("training", "before", "results", "licence_chain")
-"""What of a provenance the card of a model shows as it is."""
+"""The entries of a provenance that the model card shows unchanged."""
 
 
 def save_model(model: SkyPart, path: str | Path, dtype: Literal["float32", "float16"] = "float32") -> None:
-    """Write `model` to `path` (.safetensors), atomically; float16 halves the file, statistics stay float32."""
+    """Write `model` to `path` (.safetensors), atomically. float16 halves the file; statistics stay in float32."""
     target = Path(path)
     if target.suffix != ".safetensors":
         raise SkyPartError(f"{target}: a model file must end in .safetensors; rename it")
     if dtype not in ("float32", "float16"):
-        raise SkyPartError(f"{target}: no model is written in {dtype}; choose float32 or float16")
+        raise SkyPartError(f"{target}: models cannot be saved in {dtype}; choose float32 or float16")
     narrow = torch.float16 if dtype == "float16" else torch.float32
     state = {
         key: (tensor.to(narrow) if tensor.is_floating_point() and tensor.ndim > 1 else tensor).cpu().contiguous()
@@ -59,11 +59,11 @@ def save_model(model: SkyPart, path: str | Path, dtype: Literal["float32", "floa
         try:
             save_file(state, temporary, metadata=metadata)
         except SafetensorError as error:
-            raise SkyPartError(f"cannot write {target}: {error}; free the disk or choose another place") from error
+            raise SkyPartError(f"cannot write {target}: {error}; free disk space or choose another folder") from error
 
 
 def read_header(path: Path) -> dict[str, str]:
-    """The text fields of any safetensors file; no weights are read."""
+    """The metadata of any safetensors file; reads no weights."""
     if not path.is_file():
         raise SkyPartError(f"{path}: no such model file; check the path")
     try:
@@ -74,23 +74,23 @@ def read_header(path: Path) -> dict[str, str]:
 
 
 def read_metadata(path: Path) -> dict[str, Any]:
-    """The header of a model file, its JSON fields parsed; an error if it is no SkyPart model."""
+    """The header of a model file with its JSON fields parsed. Raises if it is not a SkyPart model."""
     header = read_header(path)
     if header.get("format") != "skypart":
         raise SkyPartError(
-            f"{path}: holds weights but no SkyPart model (a bare backbone, perhaps); "
-            "make a model of it with `skypart new` or `skypart train`"
+            f"{path}: contains weights but not a SkyPart model (perhaps only a backbone); "
+            "build a model from it with `skypart new` or `skypart train`"
         )
     try:
-        version = _of_kind(int, json.loads(header["format_version"]), "format_version")
+        version = _check_type(int, json.loads(header["format_version"]), "format_version")
         if version > FORMAT_VERSION:
             raise SkyPartError(f"{path}: model format {version} is newer than {FORMAT_VERSION}; upgrade skypart")
         found: dict[str, Any] = header | {"format_version": version, "skypart_version": header["skypart_version"]}
         for section, settings in SECTIONS.items():
-            found[section] = _settings(json.loads(header[section]), section, settings)
-        _settings(found["backbone"], "backbone", BACKBONE_SETTINGS.get(found["backbone"].get("kind", "vit"), {}))
+            found[section] = _check_settings(json.loads(header[section]), section, settings)
+        _check_settings(found["backbone"], "backbone", BACKBONE_SETTINGS.get(found["backbone"].get("kind", "vit"), {}))
         if found["head"].get("kind", DEFAULT_KIND) == DEFAULT_KIND:
-            _settings(found["head"], "head", {"altitude_bins": list})
+            _check_settings(found["head"], "head", {"altitude_bins": list})
         found["head"] = {k: tuple(value) if isinstance(value, list) else value for k, value in found["head"].items()}
     except KeyError as error:
         raise SkyPartError(f"{path}: the model's header is damaged (no {error}); download or save it again") from error
@@ -99,23 +99,23 @@ def read_metadata(path: Path) -> dict[str, Any]:
     return found
 
 
-def _settings(content: Any, section: str, wanted: dict[str, type]) -> Any:
-    """`content`, if it is a dict with the settings that are `wanted`; else a KeyError or TypeError."""
-    _of_kind(dict, content, section)
+def _check_settings(content: Any, section: str, wanted: dict[str, type]) -> Any:
+    """Return `content`. Raises KeyError or TypeError if it is not a dict with the `wanted` settings."""
+    _check_type(dict, content, section)
     for name, kind in wanted.items():
-        _of_kind(kind, content[name], f"{name} of {section}")
+        _check_type(kind, content[name], f"{name} of {section}")
     return content
 
 
-def _of_kind(kind: type, value: Any, name: str) -> Any:
-    """`value`, if it is of just that kind (a bool is no int); else a TypeError."""
+def _check_type(kind: type, value: Any, name: str) -> Any:
+    """Return `value`. Raises TypeError if its type is not exactly `kind` (a bool is not an int)."""
     if type(value) is not kind:
         raise TypeError(f"{name} is {value!r}")
     return value
 
 
 def load_model(path: str | Path) -> SkyPart:
-    """Read a model file; the result is in evaluation mode, in float32, on the CPU."""
+    """Read a model file. The model is in evaluation mode, in float32, on the CPU."""
     file = Path(path)
     header = read_metadata(file)
     kind = header["head"].get("kind", DEFAULT_KIND)
@@ -135,7 +135,7 @@ def load_model(path: str | Path) -> SkyPart:
 
 
 def card_fields(model: SkyPart) -> dict[str, Any]:
-    """What the model card template shows of `model`."""
+    """The fields of the model card template for `model`."""
     description = describe_backbone(model.backbone)
     return {
         "size": model.preprocessing.size,

@@ -12,10 +12,10 @@ from skypart.model.vit import Tokens
 class TransformersBackbone(nn.Module):
     """Wraps a `transformers` vision model that returns (batch, prefix + patches, dim) hidden states.
 
-    The number of prefix tokens (CLS, registers) is the token count less the patch grid.
+    The number of prefix tokens (CLS, registers) is the number of tokens minus the number of patches.
     """
 
-    undecayed: tuple[str, ...] = ()
+    no_weight_decay: tuple[str, ...] = ()
 
     def __init__(self, model: Any) -> None:
         super().__init__()
@@ -37,10 +37,10 @@ class TransformersBackbone(nn.Module):
         auto = _transformers()
         try:
             model = auto.AutoModel.from_pretrained(name, revision=revision)
-        except Exception as error:  # it lets errors of the libraries it downloads and reads with through
-            what = (str(error).splitlines() or [type(error).__name__])[0]
+        except Exception as error:  # transformers lets errors of the libraries it uses through
+            reason = (str(error).splitlines() or [type(error).__name__])[0]
             raise SkyPartError(
-                f"transformers cannot load {name!r} ({what}); check the name, its files or the network"
+                f"transformers cannot load {name!r} ({reason}); check the name, its files or the network"
             ) from error
         return cls(model)
 
@@ -84,9 +84,9 @@ class TransformersBackbone(nn.Module):
             self.model.gradient_checkpointing_disable()
 
     def freeze(self, trainable_blocks: int, used: int | None = None) -> None:
-        """Let the last `trainable_blocks` blocks and the final norm learn, but none after the first `used`.
+        """Train only the last `trainable_blocks` blocks and the final norm, and no block after the first `used`.
 
-        Frozen blocks before the first that learns build no graph.
+        Frozen blocks before the first trainable one build no graph.
         """
         if not 0 <= trainable_blocks <= self.depth:
             raise SkyPartError(
@@ -94,7 +94,7 @@ class TransformersBackbone(nn.Module):
             )
         everything = trainable_blocks == self.depth
         for name, parameter in self.model.named_parameters():
-            # Their outputs are not read here: they would be trainable and never learn.
+            # The outputs of poolers and mask tokens are not used, so these would never get a gradient.
             parameter.requires_grad_(everything and not name.startswith("pooler.") and "mask_token" not in name)
         if trainable_blocks:
             for layer in [*self._find_layers()[self.depth - trainable_blocks :], self._norm()]:
@@ -102,11 +102,11 @@ class TransformersBackbone(nn.Module):
         self._find_layers()[used or self.depth :].requires_grad_(False)
 
     def trunk(self, images: Tensor, taps: Sequence[int] | None = None) -> Tensor:
-        """Foreign models are run in one piece: the trunk is the images themselves."""
+        """Returns the images: models of `transformers` run in one piece, in `finish`."""
         return images
 
     def finish(self, trunk: Tensor, taps: Sequence[int] | None = None) -> list[Tokens]:
-        """Run the model on its images."""
+        """Run the model on the images."""
         return self.forward(trunk, taps)
 
     def forward(self, images: Tensor, taps: Sequence[int] | None = None) -> list[Tokens]:
@@ -116,13 +116,16 @@ class TransformersBackbone(nn.Module):
             raise SkyPartError(f"token layers {wanted} must lie between 1 and {self.depth}, the backbone's depth")
         height, width = images.shape[-2:]
         if height % self.patch or width % self.patch:
-            raise SkyPartError(f"an input of {height} x {width} pixels is not divisible by the patch of {self.patch}")
+            raise SkyPartError(
+                f"an input of {height} x {width} pixels is not divisible by the patch size {self.patch}; "
+                "choose another input size"
+            )
         grid = (height // self.patch, width // self.patch)
         extra = {"interpolate_pos_encoding": True} if self.model.config.model_type in ("vit", "ijepa", "deit") else {}
         output = self.model(pixel_values=images, output_hidden_states=True, **extra)
         prefix = output.last_hidden_state.shape[1] - grid[0] * grid[1]
         if prefix < 1:
-            raise SkyPartError(f"{type(self.model).__name__} gives no CLS token; choose a backbone that has one")
+            raise SkyPartError(f"{type(self.model).__name__} has no CLS token; choose a backbone that has one")
         result = []
         for tap in wanted:
             x = output.last_hidden_state if tap == self.depth else self._norm()(output.hidden_states[tap])
@@ -148,9 +151,11 @@ class TransformersBackbone(nn.Module):
 
 
 def _transformers() -> Any:
-    """The optional package, or a sentence about how to get it."""
+    """The module transformers. Raises an error that says how to install it if it is missing."""
     try:
         import transformers
     except ImportError:
-        raise SkyPartError("this backbone needs the optional package: pip install 'skypart[transformers]'") from None
+        raise SkyPartError(
+            "this backbone needs the optional package transformers; pip install 'skypart[transformers]'"
+        ) from None
     return transformers

@@ -1,4 +1,4 @@
-"""A compact vision transformer that holds DINOv2, DINO, iBOT and MoCo v3 weights under their original key names."""
+"""A compact vision transformer for DINOv2, DINO, iBOT and MoCo v3 weights, with the original DINOv2 key names."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -13,13 +13,13 @@ from skypart.errors import SkyPartError
 from skypart.model.positions import PositionMode, interpolate_positions
 from skypart.model.projection import project
 
-CPU_ROUND = 6
-"""Images that go together through blocks without gradient on a CPU: what a layer writes the next finds in the cache."""
+CPU_CHUNK = 6
+"""Images per pass through blocks without gradient on a CPU: few enough for activations to stay in the cache."""
 
 
 @dataclass(frozen=True)
 class ViTConfig:
-    """The shape of a vision transformer; a checkpoint determines all of it but `position_mode`.
+    """The shape of a vision transformer. A weights file determines everything except `position_mode`.
 
     patch: edge of a patch in pixels. dim: token width. grid: (rows, columns) of the stored positions.
     registers: extra tokens between CLS and the patches. layer_scale: whether blocks scale their residuals.
@@ -39,24 +39,24 @@ class ViTConfig:
 
 
 class Tokens(NamedTuple):
-    """What a backbone gives the head: cls (batch, dim), patches (batch, rows * columns, dim), grid (rows, columns)."""
+    """The input of a head: cls (batch, dim), patches (batch, rows * columns, dim), grid (rows, columns)."""
 
     cls: Tensor
     patches: Tensor
     grid: tuple[int, int]
 
     def float(self) -> "Tokens":
-        """The same tokens in single precision."""
+        """The same tokens in float32."""
         return Tokens(self.cls.float(), self.patches.float(), self.grid)
 
 
 class Trunk(NamedTuple):
-    """Tokens x (batch, tokens, dim) after the first `blocks` blocks; `inside`: those at taps on the way."""
+    """Tokens x (batch, tokens, dim) after the first `blocks` blocks. at_taps: tokens after each tap up to there."""
 
     x: Tensor
     blocks: int
     grid: tuple[int, int]
-    inside: dict[int, Tensor]
+    at_taps: dict[int, Tensor]
 
 
 class PatchEmbedding(nn.Module):
@@ -90,8 +90,8 @@ class Attention(nn.Module):
     def _project(self, x: Tensor, norm: nn.LayerNorm) -> Tensor:
         """Queries, keys and values of x after `norm`: (batch, tokens, 3 * dim).
 
-        On tokens that need no gradient, those of the first block that learns, scale and shift of the norm go into
-        the weights: backward then reaches them there and skips the product over all tokens.
+        In the first trainable block, x needs no gradient. There the scale and shift of the norm are folded into the
+        weights, so that their gradients need no product over all tokens in the backward pass.
         """
         if x.requires_grad or not torch.is_grad_enabled():
             return project(self.qkv, norm(x))
@@ -102,7 +102,7 @@ class Attention(nn.Module):
 
 
 class FeedForward(nn.Module):
-    """Two linear layers with an exact GELU between."""
+    """Two linear layers with an exact GELU in between."""
 
     def __init__(self, dim: int, hidden: int) -> None:
         super().__init__()
@@ -115,7 +115,7 @@ class FeedForward(nn.Module):
 
 
 class Residual(nn.Module):
-    """Adds a branch to the tokens it came from."""
+    """Adds the output of a branch to its input."""
 
     def forward(self, x: Tensor, branch: Tensor) -> Tensor:
         """Both (..., dim) -> the same shape."""
@@ -123,7 +123,7 @@ class Residual(nn.Module):
 
 
 class LayerScale(Residual):
-    """Adds a branch with a learned factor for each of its channels, in one pass."""
+    """Adds the output of a branch, scaled by a learned factor per channel, to its input."""
 
     def __init__(self, dim: int) -> None:
         super().__init__()
@@ -155,11 +155,11 @@ class Block(nn.Module):
 class VisionTransformer(nn.Module):
     """Patch embedding, CLS and register tokens, positions, blocks, and a final norm at every tap.
 
-    `freeze` decides which blocks learn; the frozen ones run without gradient, whatever the caller does.
-    undecayed: beginnings of the names of parameters that get no weight decay, beside norms and biases.
+    `freeze` decides which blocks learn. Frozen blocks always run without gradient.
+    no_weight_decay: prefixes of the names of parameters without weight decay, in addition to norms and biases.
     """
 
-    undecayed = ("pos_embed", "cls_token", "register_tokens")
+    no_weight_decay = ("pos_embed", "cls_token", "register_tokens")
 
     def __init__(self, config: ViTConfig) -> None:
         super().__init__()
@@ -192,14 +192,14 @@ class VisionTransformer(nn.Module):
         return self.config.patch
 
     def trim(self, blocks: int) -> None:
-        """Drop the blocks after the first `blocks`, which nobody reads."""
+        """Drop all blocks after the first `blocks`."""
         self.blocks = nn.ModuleList(list(self.blocks)[:blocks])
         self.config = replace(self.config, depth=blocks)
 
     def freeze(self, trainable_blocks: int, used: int | None = None) -> None:
-        """Let the last `trainable_blocks` blocks and the final norm learn; all blocks: the embeddings too.
+        """Train only the last `trainable_blocks` blocks and the final norm; if that is all blocks, also the embeddings.
 
-        Blocks after the first `used` (default: all), which no tap reads, stay fixed.
+        Blocks after the first `used` (default: all), which no tap reads, stay frozen.
         """
         if not 0 <= trainable_blocks <= self.depth:
             raise SkyPartError(
@@ -209,10 +209,10 @@ class VisionTransformer(nn.Module):
         everything = self.frozen_blocks == 0
         for name, parameter in self.named_parameters():
             if name.startswith("blocks."):
-                learns = self.frozen_blocks <= int(name.split(".")[1]) < (used or self.depth)
+                trainable = self.frozen_blocks <= int(name.split(".")[1]) < (used or self.depth)
             else:
-                learns = everything or (name.startswith("norm.") and trainable_blocks > 0)
-            parameter.requires_grad_(learns)
+                trainable = everything or (name.startswith("norm.") and trainable_blocks > 0)
+            parameter.requires_grad_(trainable)
 
     def embed(self, images: Tensor) -> tuple[Tensor, tuple[int, int]]:
         """(batch, 3, height, width) -> tokens before the first block (batch, 1 + registers + patches, dim), grid."""
@@ -220,7 +220,7 @@ class VisionTransformer(nn.Module):
         patch = self.config.patch
         if height % patch or width % patch:
             raise SkyPartError(
-                f"an input of {height} x {width} pixels is not divisible by the patch of {patch}; "
+                f"an input of {height} x {width} pixels is not divisible by the patch size {patch}; "
                 f"use {max(patch, round(height / patch) * patch)} x {max(patch, round(width / patch) * patch)}"
             )
         grid = (height // patch, width // patch)
@@ -238,68 +238,68 @@ class VisionTransformer(nn.Module):
         return torch.cat([prefix, patches], dim=1), grid
 
     def run(self, x: Tensor, start: int, stop: int) -> Tensor:
-        """Tokens (batch, tokens, dim) through blocks start..stop-1; the frozen ones without gradient."""
-        learns = max(start, min(stop, self.frozen_blocks)) if torch.is_grad_enabled() else stop
-        if start < learns:
+        """Pass tokens (batch, tokens, dim) through blocks start..stop-1. Frozen blocks run without gradient."""
+        first_trainable = max(start, min(stop, self.frozen_blocks)) if torch.is_grad_enabled() else stop
+        if start < first_trainable:
             with torch.no_grad():
-                x = self._run_still(x, start, learns)
-        for block in self.blocks[learns:stop]:
+                x = self._run_without_gradient(x, start, first_trainable)
+        for block in self.blocks[first_trainable:stop]:
             x = checkpoint(block, x, use_reentrant=False) if self.gradient_checkpointing else block(x)
         return x
 
-    def _run_still(self, x: Tensor, start: int, stop: int) -> Tensor:
-        """`run` where nothing is kept for a gradient: on a CPU a few images at a time, in one piece when exported."""
-        rounds = x.device.type == "cpu" and not torch.compiler.is_compiling()
-        parts = torch.split(x, CPU_ROUND) if rounds else (x,)
-        done = []
-        for part in parts:
+    def _run_without_gradient(self, x: Tensor, start: int, stop: int) -> Tensor:
+        """`run` without gradient: on a CPU a few images at a time, except during export."""
+        chunked = x.device.type == "cpu" and not torch.compiler.is_compiling()
+        chunks = torch.split(x, CPU_CHUNK) if chunked else (x,)
+        outputs = []
+        for chunk in chunks:
             for block in self.blocks[start:stop]:
-                part = block(part)
-            done.append(part)
-        return done[0] if len(done) == 1 else torch.cat(done)
+                chunk = block(chunk)
+            outputs.append(chunk)
+        return outputs[0] if len(outputs) == 1 else torch.cat(outputs)
 
-    def split(self, x: Tensor, grid: tuple[int, int]) -> Tokens:
-        """Apply the final norm to (batch, tokens, dim) and name its parts."""
+    def split_tokens(self, x: Tensor, grid: tuple[int, int]) -> Tokens:
+        """Apply the final norm to x (batch, tokens, dim) and split it into CLS and patch tokens."""
         x = self.norm(x)
         return Tokens(x[:, 0], x[:, 1 + self.config.registers :], grid)
 
     def trunk(self, images: Tensor, taps: Sequence[int] | None = None) -> Trunk:
-        """The frozen part, without gradient: embeddings and frozen blocks, up to the last tap at most.
+        """The frozen part of the forward pass, without gradient: embeddings and frozen blocks, at most to the last tap.
 
-        images: (batch, 3, height, width), normalised; height and width divisible by the patch. Models that share
-        the frozen part (a student and its moving average) can share its result.
+        images: (batch, 3, height, width), normalised; height and width divisible by the patch size. Models with the
+        same frozen part, such as a student and its moving average, can share the result.
         """
-        wanted = self._wanted(taps)
+        wanted = self._check_taps(taps)
         with torch.set_grad_enabled(torch.is_grad_enabled() and self.frozen_blocks == 0):
             x, grid = self.embed(images)
-        inside: dict[int, Tensor] = {}
+        at_taps: dict[int, Tensor] = {}
         done = 0
         for stop in sorted({min(tap, self.frozen_blocks) for tap in wanted}):
             x = self.run(x, done, stop)
-            inside[stop] = x
+            at_taps[stop] = x
             done = stop
-        return Trunk(x, done, grid, inside)
+        return Trunk(x, done, grid, at_taps)
 
     def finish(self, trunk: Trunk, taps: Sequence[int] | None = None) -> list[Tokens]:
-        """Tokens after each block count in `taps`, from a trunk made for the same taps."""
-        wanted = self._wanted(taps)
+        """Tokens after each block count in `taps`, from a trunk computed with the same taps."""
+        wanted = self._check_taps(taps)
         x, done = trunk.x, trunk.blocks
-        found = {tap: self.split(trunk.inside[tap], trunk.grid) for tap in set(wanted) if tap in trunk.inside}
+        found = {tap: self.split_tokens(trunk.at_taps[tap], trunk.grid) for tap in set(wanted) if tap in trunk.at_taps}
         for tap in sorted(set(wanted) - set(found)):
             x = self.run(x, done, tap)
-            found[tap] = self.split(x, trunk.grid)
+            found[tap] = self.split_tokens(x, trunk.grid)
             done = tap
         return [found[tap] for tap in wanted]
 
     def forward(self, images: Tensor, taps: Sequence[int] | None = None) -> list[Tokens]:
         """Tokens after each block count in `taps` (1..depth; default: all blocks), in that order.
 
-        Nothing beyond the last tap is computed.
+        Blocks after the last tap do not run.
         """
         return self.finish(self.trunk(images, taps), taps)
 
-    def _wanted(self, taps: Sequence[int] | None) -> list[int]:
-        """The taps asked for, checked."""
+    def _check_taps(self, taps: Sequence[int] | None) -> list[int]:
+        """`taps` as a list; the last block if None. Raises for taps outside 1..depth."""
         wanted = list(taps) if taps is not None else [self.depth]
         if not wanted or min(wanted) < 1 or max(wanted) > self.depth:
             raise SkyPartError(f"token layers {wanted} must lie between 1 and {self.depth}, the backbone's depth")

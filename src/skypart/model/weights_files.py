@@ -1,4 +1,4 @@
-"""Read weight files without ever unpickling objects, and check their keys strictly."""
+"""Read weights files without unpickling objects, and check their keys strictly."""
 
 import argparse
 import pickle
@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from skypart.errors import SkyPartError
 
 TORCH_SUFFIXES = frozenset({".pth", ".pt", ".bin", ".tar", ".ckpt"})
-# Full training checkpoints nest the weights; the EMA teacher is what DINO and iBOT publish and evaluate.
+# Training checkpoints nest the weights. DINO and iBOT publish and evaluate the EMA teacher.
 _NESTED = ("teacher", "state_dict", "model", "student")
 
 
@@ -38,16 +38,16 @@ def read_state(path: Path) -> dict[str, Tensor]:
         if "GLOBAL" not in str(error):
             raise SkyPartError(f"{path}: not a torch file, or a damaged one; download it again") from error
         raise SkyPartError(
-            f"{path}: holds pickled objects besides tensors and is not opened, since they could run code; "
-            "save its state_dict alone, best as .safetensors"
+            f"{path}: contains pickled objects, which could run code, and was not opened; "
+            "save only its state_dict, preferably as .safetensors"
         ) from error
     except (RuntimeError, OSError, EOFError, ValueError, LookupError, TypeError, AttributeError, struct.error) as error:
         raise SkyPartError(f"{path}: not a readable torch file ({_first_line(error)}); download it again") from error
-    return _tensors(content, path)
+    return _find_state_dict(content, path)
 
 
-def _tensors(content: object, path: Path) -> dict[str, Tensor]:
-    """The state dict inside a torch file, unwrapped from a training checkpoint where needed."""
+def _find_state_dict(content: object, path: Path) -> dict[str, Tensor]:
+    """The state dict inside the content of a torch file, which may be a training checkpoint."""
     while isinstance(content, Mapping):
         tensors = {str(key): value for key, value in content.items() if isinstance(value, Tensor)}
         if tensors:
@@ -56,38 +56,38 @@ def _tensors(content: object, path: Path) -> dict[str, Tensor]:
         if nested is None:
             break
         content = nested
-    raise SkyPartError(f"{path}: holds no state dict; save the model's state_dict() instead")
+    raise SkyPartError(f"{path}: contains no state dict; save the model's state_dict() instead")
 
 
 def load_strictly(module: nn.Module, state: Mapping[str, Tensor], source: str) -> None:
-    """Load `state` into `module`, or list every key that is missing, unexpected or of the wrong shape."""
+    """Load `state` into `module`. Raises with a list of keys that are missing, unexpected or of the wrong shape."""
     wanted = module.state_dict()
     problems = []
     if missing := sorted(set(wanted) - set(state)):
-        problems.append(f"missing {_listed(missing)}")
+        problems.append(f"missing {_format_list(missing)}")
     if unexpected := sorted(set(state) - set(wanted)):
-        problems.append(f"unexpected {_listed(unexpected)}")
+        problems.append(f"unexpected {_format_list(unexpected)}")
     wrong = [
         f"{key} {tuple(state[key].shape)} instead of {tuple(wanted[key].shape)}"
         for key in sorted(set(wanted) & set(state))
         if state[key].shape != wanted[key].shape
     ]
     if wrong:
-        problems.append(f"wrong shape {_listed(wrong)}")
+        problems.append(f"wrong shape {_format_list(wrong)}")
     if problems:
         raise SkyPartError(
-            f"{source}: the weights are of another architecture: {'; '.join(problems)}; "
+            f"{source}: the weights belong to another architecture: {'; '.join(problems)}; "
             "choose the matching model or file"
         )
     module.load_state_dict(dict(state))
 
 
-def _listed(names: list[str], most: int = 12) -> str:
-    """A readable list with its count, cut after `most`."""
+def _format_list(names: list[str], most: int = 12) -> str:
+    """The count and the first `most` names of a list."""
     shown = ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
     return f"({len(names)}): {shown}"
 
 
 def _first_line(error: BaseException) -> str:
-    """The first line of an error's text."""
+    """The first line of an error message."""
     return (str(error).splitlines() or [type(error).__name__])[0]

@@ -1,1 +1,1 @@
-"""The recipe, the loop, teacher and moving average, checkpoints."""
+"""Training: recipes, the training loop, teacher and moving average, checkpoints."""

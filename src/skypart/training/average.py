@@ -1,4 +1,4 @@
-"""The exponential moving average of the student, which it is distilled from."""
+"""The exponential moving average (EMA) of the student, used as a second teacher."""
 
 import copy
 
@@ -9,7 +9,7 @@ from skypart.model.skypart import SkyPart
 
 
 class MovingAverage:
-    """A copy of the model that follows it: average <- decay * average + (1 - decay) * model, in evaluation mode."""
+    """A copy of the model in evaluation mode. Each step: average <- decay * average + (1 - decay) * model."""
 
     def __init__(self, model: SkyPart, decay: float) -> None:
         self.decay = decay
@@ -17,17 +17,17 @@ class MovingAverage:
 
     @torch.no_grad()
     def update(self, model: SkyPart) -> None:
-        """Follow the student by one step; counters are copied, what is frozen is equal already."""
-        for theirs, learned in zip(model.parameters(), self.model.parameters(), strict=True):
-            if theirs.requires_grad:
-                learned.lerp_(theirs, 1 - self.decay)
-        others = dict(model.named_buffers())
-        for name, mine in self.model.named_buffers():
-            if mine.is_floating_point() and "running" in name:
-                mine.lerp_(others[name], 1 - self.decay)
+        """Move the average towards the student by one step. Skips frozen parameters and copies counters."""
+        for parameter, average in zip(model.parameters(), self.model.parameters(), strict=True):
+            if parameter.requires_grad:
+                average.lerp_(parameter, 1 - self.decay)
+        student_buffers = dict(model.named_buffers())
+        for name, buffer in self.model.named_buffers():
+            if buffer.is_floating_point() and "running" in name:
+                buffer.lerp_(student_buffers[name], 1 - self.decay)
             else:
-                mine.copy_(others[name])
+                buffer.copy_(student_buffers[name])
 
-    def moving(self) -> dict[str, Tensor]:
+    def state_dict(self) -> dict[str, Tensor]:
         """The state dict of the average."""
         return self.model.state_dict()

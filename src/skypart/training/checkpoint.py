@@ -1,4 +1,4 @@
-"""Training checkpoints: one safetensors file with everything a bit-exact resume needs, written whole or not at all."""
+"""Training checkpoints: one safetensors file with everything a bit-exact resume needs, written atomically."""
 
 import json
 import re
@@ -25,13 +25,13 @@ FORMAT_VERSION = 1
 _NAME = re.compile(r"^step-(\d{8})\.ckpt\.safetensors$")
 
 
-class DamagedError(SkyPartError):
-    """A checkpoint that no version of SkyPart could read."""
+class DamagedCheckpointError(SkyPartError):
+    """A checkpoint so damaged that no version of SkyPart can read it."""
 
 
 @dataclass
 class Progress:
-    """Where a run stands, beyond its tensors.
+    """The progress of a run, apart from its tensors.
 
     step: optimiser steps done. best: the best validation score so far and its step. history: validation results.
     """
@@ -50,7 +50,7 @@ def save_checkpoint(
     facts: Mapping[str, Any],
     keep: int,
 ) -> Path:
-    """Write `step-N.ckpt.safetensors`, then drop all but the newest `keep`.
+    """Write `step-N.ckpt.safetensors`, then delete all but the newest `keep`.
 
     modules: by name (student, average, loss). facts: recipe, data fingerprint, code version.
     """
@@ -67,83 +67,85 @@ def save_checkpoint(
         "facts": json.dumps(dict(facts)),
     }
     path = folder / f"step-{progress.step:08d}.ckpt.safetensors"
-    for left in folder.glob(".*tmp*"):  # ours or safetensors', of a process killed while it wrote
-        left.unlink()
+    for leftover in folder.glob(".*tmp*"):  # ours or safetensors', from a process that was killed while writing
+        leftover.unlink()
     with atomic_path(path) as temporary:
         try:
             save_file({k: v.detach().cpu().clone().contiguous() for k, v in tensors.items()}, temporary, metadata)
         except SafetensorError as error:
-            raise SkyPartError(f"cannot write {path}: {error}; free the disk or choose another place") from error
-    found = checkpoints(folder)
-    place = found.index(path)
-    for other in [*found[: max(place + 1 - keep, 0)], *filter(_damaged, found[place + 1 :])]:
+            raise SkyPartError(f"cannot write {path}: {error}; free disk space or choose another folder") from error
+    found = list_checkpoints(folder)
+    position = found.index(path)
+    for other in [*found[: max(position + 1 - keep, 0)], *filter(_is_damaged, found[position + 1 :])]:
         other.unlink()
     return path
 
 
-def checkpoints(folder: Path) -> list[Path]:
+def list_checkpoints(folder: Path) -> list[Path]:
     """The checkpoints in `folder`, oldest first."""
     return sorted(path for path in folder.glob("step-*.ckpt.safetensors") if _NAME.match(path.name))
 
 
 def newest_checkpoint(folder: Path) -> Path | None:
-    """The newest whole checkpoint; a damaged newer one is named and passed over, any other trouble is an error."""
-    for path in reversed(checkpoints(folder)):
+    """The newest intact checkpoint. Skips damaged ones with a warning; raises for any other problem."""
+    for path in reversed(list_checkpoints(folder)):
         try:
             read_facts(path)
             return path
-        except DamagedError as error:
-            console.print(f"[yellow]passing over {path.name}: {error}[/]")
+        except DamagedCheckpointError as error:
+            console.print(f"[yellow]skipping {path.name}: {error}[/]")
     return None
 
 
-def _damaged(path: Path) -> bool:
-    """Whether nothing can go on from this checkpoint; not where it only cannot be read here and now."""
+def _is_damaged(path: Path) -> bool:
+    """Whether no run can resume from this checkpoint. False if it merely cannot be read here and now."""
     try:
         read_facts(path)
     except SkyPartError as error:
-        return isinstance(error, DamagedError)
+        return isinstance(error, DamagedCheckpointError)
     return False
 
 
 def read_facts(path: Path) -> tuple[Progress, dict[str, Any]]:
-    """Progress and facts of a checkpoint, from its header; every tensor's place in the file is checked."""
+    """Progress and facts of a checkpoint, from its header. Also checks that the file holds every tensor in full."""
     try:
-        with path.open("rb") as stream:  # safetensors calls every trouble a missing file
+        with path.open("rb") as stream:  # safetensors reports every problem as a missing file
             stream.read(1)
         with safe_open(path, "pt") as file:
             header = file.metadata() or {}
     except SafetensorError as error:
-        raise DamagedError(f"{path}: not a readable checkpoint ({error}); use an older one") from error
+        raise DamagedCheckpointError(f"{path}: not a readable checkpoint ({error}); use an older one") from error
     except OSError as error:
         raise SkyPartError(
-            f"{path}: cannot be read ({error.strerror or error}); mend its rights or its disk, or move it away to go "
-            "on from an older one"
+            f"{path}: cannot be read ({error.strerror or error}); fix its permissions or the disk, or move it away to "
+            "resume from an older one"
         ) from error
     if header.get("format") != "skypart-training":
-        raise SkyPartError(f"{path}: not a training checkpoint; name another file, or move it out of the run's folder")
+        raise SkyPartError(f"{path}: not a training checkpoint; choose another file, or move it out of the run folder")
     try:
         if int(header["format_version"]) > FORMAT_VERSION:
             raise SkyPartError(f"{path}: written by a newer skypart; upgrade it to resume")
         return Progress(**json.loads(header["progress"])), json.loads(header["facts"])
     except (KeyError, ValueError) as error:
-        raise DamagedError(f"{path}: its header is damaged ({error}); use an older one") from error
+        raise DamagedCheckpointError(f"{path}: its header is damaged ({error}); use an older one") from error
     except TypeError as error:
-        raise SkyPartError(f"{path}: written by another skypart ({error}); go on with the one that wrote it") from error
+        raise SkyPartError(
+            f"{path}: written by another version of skypart ({error}); resume with the version that wrote it"
+        ) from error
 
 
 def load_checkpoint(path: Path, modules: Mapping[str, nn.Module], optimiser: AdamW) -> Progress:
-    """Put modules, optimiser and random state back as they were; returns where the run stood."""
+    """Restore modules, optimiser and random state. Returns the progress of the run."""
     progress, _ = read_facts(path)
     with safe_open(path, "pt") as file:
         tensors = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118
     for name, module in modules.items():
-        load_strictly(module, _under(tensors, f"{name}/"), f"{path} ({name})")
+        load_strictly(module, _strip_prefix(tensors, f"{name}/"), f"{path} ({name})")
     names = parameter_names(modules)
     state: dict[Tensor, dict[str, Tensor]] = {}
     for group in optimiser.param_groups:
         for parameter in group["params"]:
-            stored = _under(tensors, f"optimiser/{names[id(parameter)]}/")
+            stored = _strip_prefix(tensors, f"optimiser/{names[id(parameter)]}/")
             if stored:
                 state[parameter] = {
                     key: value if key == "step" else value.to(parameter.device) for key, value in stored.items()
@@ -155,7 +157,7 @@ def load_checkpoint(path: Path, modules: Mapping[str, nn.Module], optimiser: Ada
 
 
 def parameter_names(modules: Mapping[str, nn.Module]) -> dict[int, str]:
-    """Names of all parameters by identity."""
+    """The name of each parameter, by `id(parameter)`."""
     return {
         id(parameter): f"{name}.{stored_name(key)}"
         for name, module in modules.items()
@@ -163,22 +165,23 @@ def parameter_names(modules: Mapping[str, nn.Module]) -> dict[int, str]:
     }
 
 
-def _under(tensors: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
+def _strip_prefix(tensors: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
     """The tensors whose names start with `prefix`, without it."""
     return {key[len(prefix) :]: value for key, value in tensors.items() if key.startswith(prefix)}
 
 
 def code_version() -> str:
-    """The package version and, in a checkout, its commit, marked if files were changed."""
-    here = Path(__file__).resolve()
+    """The package version and, in a git checkout, the commit, marked as dirty if files have changed."""
+    module = Path(__file__).resolve()
     try:
-        _git(here.parent, "ls-files", "--error-unmatch", "--", here.name)  # not a repository around an installed one
-        return f"{__version__}+{_git(here.parent, 'describe', '--always', '--dirty', '--abbrev=12')}"
+        # fails for a package that is installed inside some other repository
+        _git(module.parent, "ls-files", "--error-unmatch", "--", module.name)
+        return f"{__version__}+{_git(module.parent, 'describe', '--always', '--dirty', '--abbrev=12')}"
     except (OSError, subprocess.SubprocessError):
         return __version__
 
 
-def _git(folder: Path, *words: str) -> str:
-    """What git says in `folder`."""
-    command = ["git", "-C", str(folder), *words]
+def _git(folder: Path, *arguments: str) -> str:
+    """The output of `git ARGUMENTS` in `folder`."""
+    command = ["git", "-C", str(folder), *arguments]
     return subprocess.run(command, capture_output=True, text=True, check=True, timeout=10).stdout.strip()

@@ -1,4 +1,4 @@
-"""From draws to tensors: decode, crop, weather, the one preprocessing and colours, in worker processes."""
+"""From draws to tensors, in worker processes: decode, crop, weather, preprocessing, colour augmentation."""
 
 import hashlib
 import signal
@@ -25,7 +25,7 @@ from skypart.training.distributed import Workers
 
 @dataclass(frozen=True)
 class Batch:
-    """One rank's images of a step.
+    """The images of one rank in one step.
 
     images: (b, 3, size, size). location: (b,) int64 label. is_drone: (b,) bool. altitude: (b,) metres, NaN where
     unknown; only drone images have one. records: (b,) indices into the training records.
@@ -49,7 +49,7 @@ class Batch:
 
 
 class TrainingImages(Dataset[tuple[Tensor, int]]):
-    """Reads one drawn image; its augmentation and weather depend on its draw alone, never on the worker."""
+    """Reads one drawn image. Augmentation and weather depend only on the draw, not on the worker process."""
 
     def __init__(
         self,
@@ -67,36 +67,38 @@ class TrainingImages(Dataset[tuple[Tensor, int]]):
         self.weather = [WeatherTransform(profile, seed) for profile in profiles]
         self.weather_share = weather_share
 
-    def weather_of(self, draw: Draw) -> tuple[WeatherTransform, str] | None:
-        """The weather that falls on a `Draw`, and its key; None for satellites and where there is none."""
+    def weather_for(self, draw: Draw) -> tuple[WeatherTransform, str] | None:
+        """The weather transform of a `Draw` and its key; None for satellite images and in clear weather."""
         record = self.records[draw.record]
         if not self.weather or record.view != "drone":
             return None
-        chance = np.random.default_rng([draw.seed, 0x3E])
-        if chance.uniform() >= self.weather_share:
+        rng = np.random.default_rng([draw.seed, 0x3E])
+        if rng.uniform() >= self.weather_share:
             return None
-        return self.weather[int(chance.integers(len(self.weather)))], f"{record.location}/{record.path.name}"
+        return self.weather[int(rng.integers(len(self.weather)))], f"{record.location}/{record.path.name}"
 
-    def held_out(self, record: Record) -> ImageLike:
-        """A drone image kept out of training, neither cropped nor coloured: in weather as often as training is, but the
-        same at every call."""
+    def read_held_out(self, record: Record) -> ImageLike:
+        """A validation drone image, without crop or colour augmentation.
+
+        It has weather as often as training images do, and the same weather at every call.
+        """
         key = f"{record.location}/{record.path.name}"
-        chance = np.random.default_rng([zlib.crc32(key.encode()), 0x3E])
-        if not self.weather or chance.uniform() >= self.weather_share:
+        rng = np.random.default_rng([zlib.crc32(key.encode()), 0x3E])
+        if not self.weather or rng.uniform() >= self.weather_share:
             return record.path
-        return self.weather[int(chance.integers(len(self.weather)))](read_rgb(record.path), key, 0)
+        return self.weather[int(rng.integers(len(self.weather)))](read_rgb(record.path), key, 0)
 
     def __getitem__(self, draw: Any) -> tuple[Tensor, int]:
-        """The image of a `Draw` as (3, size, size), and its record's index.
+        """The image of a `Draw` as (3, size, size), and the index of its record.
 
-        Weather falls on the turned and cropped picture, at its own resolution: pixels that are cut off cost nothing.
+        Weather is applied after rotation and cropping, at full resolution, so cropped pixels cost no time.
         """
         record = self.records[draw.record]
         drone = record.view == "drone"
         image = self.augmentation.orient(read_rgb(record.path), record.view == "satellite", draw.shared, draw.seed)
         rng = np.random.default_rng(draw.seed)
         image = self.augmentation.frame(image, rng, drone)
-        found = self.weather_of(draw)
+        found = self.weather_for(draw)
         if found is not None:
             weather, key = found
             image = weather(image, key, draw.seed)
@@ -104,14 +106,17 @@ class TrainingImages(Dataset[tuple[Tensor, int]]):
         return torch.from_numpy(self.preprocessing.finish(varied)), draw.record
 
 
-class _Told(Dataset[tuple[Tensor, int] | SkyPartError]):
-    """Images, or why one cannot be had: raised in a loading process, an error comes back as a traceback around it."""
+class _ErrorsAsValues(Dataset[tuple[Tensor, int] | SkyPartError]):
+    """`TrainingImages` that returns errors as values.
+
+    An error raised in a worker process would reach the user wrapped in a traceback.
+    """
 
     def __init__(self, images: TrainingImages) -> None:
         self.images = images
 
     def __getitem__(self, draw: Any) -> tuple[Tensor, int] | SkyPartError:
-        """As `TrainingImages`, errors as values."""
+        """The image and its record's index, or the error."""
         try:
             return self.images[draw]
         except SkyPartError as error:
@@ -130,16 +135,16 @@ class TrainingData:
         each = self.sampler.images_per_location
         share = self.workers.slice(self.sampler.locations)
         mine = [batch[share.start * each : share.stop * each] for batch in self.sampler.epoch(epoch)[first_step:]]
-        cv2.setNumThreads(1)  # before the fork: a copy of OpenCV's thread pool would wait for its threads for ever
+        cv2.setNumThreads(1)  # before the fork: a forked copy of OpenCV's thread pool has no threads and would hang
         loader: DataLoader[Any] = DataLoader(
-            _Told(self.images),
+            _ErrorsAsValues(self.images),
             batch_sampler=mine,
             num_workers=self.loader_workers,
             collate_fn=self.collate,
-            worker_init_fn=_one_thread,
+            worker_init_fn=_init_loader_process,
             pin_memory=self.workers.device.type == "cuda",
             prefetch_factor=4 if self.loader_workers else None,
-            generator=torch.Generator(),  # else it draws from, and so changes, the random state that is saved
+            generator=torch.Generator(),  # the default generator's state is saved in checkpoints
         )
         for batch in loader:
             if isinstance(batch, SkyPartError):
@@ -147,7 +152,7 @@ class TrainingData:
             yield batch
 
     def collate(self, found: list[tuple[Tensor, int] | SkyPartError]) -> Batch | SkyPartError:
-        """Stack images and look up their labels; the first error, if there is one."""
+        """Stack images and look up their labels. Returns the first error if there is one."""
         items = [item for item in found if not isinstance(item, SkyPartError)]
         if len(items) < len(found):
             return next(item for item in found if isinstance(item, SkyPartError))
@@ -165,8 +170,8 @@ class TrainingData:
         )
 
 
-def _one_thread(_: int) -> None:
-    """Keep a loading process to one core; the model has the others. Ctrl-C is for the main process to answer."""
+def _init_loader_process(_: int) -> None:
+    """Limit a worker process to one core, since the model uses the others. The main process handles Ctrl-C."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     cv2.setNumThreads(1)
@@ -174,7 +179,7 @@ def _one_thread(_: int) -> None:
 
 
 def fingerprint(records: Sequence[Record]) -> str:
-    """A hash of what is trained on: each image's name, view, location, altitude and file size."""
+    """A hash of the training data: name, view, location, altitude and file size of each image."""
     digest = hashlib.blake2b(digest_size=16)
     for record in sorted(records, key=lambda r: (r.location, r.view, r.path.name, r.altitude or 0.0)):
         line = f"{record.location}|{record.view}|{record.path.name}|{record.altitude}|{record.path.stat().st_size}\n"

@@ -1,4 +1,4 @@
-"""Hard negatives: which training locations the model that a run starts from confuses with each other."""
+"""Hard negatives: training locations that the start model of a run confuses with each other."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -24,21 +24,21 @@ def location_similarity(
     device: torch.device,
     precision: torch.dtype | None = None,
 ) -> NDArray[np.float32]:
-    """(n, n) symmetric similarities of the n training locations in label order, between -1 and 1, kept in `folder`.
+    """Symmetric similarities (n, n) in [-1, 1] of the n training locations in label order, cached in `folder`.
 
-    Each location's first drone image is compared with the others' first tiles, as the model `start` sees them at
-    `size` pixels, neither augmented nor corrupted. precision: of the run, if not single.
+    Compares the first drone image of each location with the first tiles of the others. Embeddings come from the model
+    `start` at `size` pixels, without augmentation or weather. precision: that of the run; None: float32.
     """
     embedder = load_torch(start, size=size, device=device)
-    in_what = "" if precision is None else f"-{precision}".replace("torch.", "")
-    kept = folder / f"alike-{embedder.digest[:12]}-{fingerprint(records)[:12]}{in_what}.npy"
-    if not kept.is_file():
+    suffix = "" if precision is None else f"-{precision}".replace("torch.", "")
+    cache = folder / f"location-similarity-{embedder.digest[:12]}-{fingerprint(records)[:12]}{suffix}.npy"
+    if not cache.is_file():
         index = index_locations(records)
         firsts = [records[images[0]].path for view in (index.drone, index.satellite) for images in view]
         with autocast(device, precision):
-            drone, tile = np.split(embed_paths(embedder, firsts, "which locations look alike"), 2)
-        across = drone @ tile.T
-        with atomic_path(kept) as temporary:
-            np.save(temporary, ((across + across.T) / 2).astype(np.float32))
-    found: NDArray[np.float32] = np.load(kept, allow_pickle=False)
-    return found
+            drone, tile = np.split(embed_paths(embedder, firsts, "hard negatives"), 2)
+        similarity = drone @ tile.T
+        with atomic_path(cache) as temporary:
+            np.save(temporary, ((similarity + similarity.T) / 2).astype(np.float32))
+    cached: NDArray[np.float32] = np.load(cache, allow_pickle=False)
+    return cached

@@ -1,4 +1,4 @@
-"""What a run tells while it runs: a progress bar, TensorBoard and a JSON line a record; W&B when asked."""
+"""Training logs: a progress bar, TensorBoard, one JSON line per record and, on request, W&B."""
 
 import json
 import re
@@ -21,20 +21,22 @@ from skypart.progress import console
 
 
 class Journal:
-    """Logs scalars of a run that goes on at step `done`; only the leading process has one that writes."""
+    """Logs scalars of a run that starts or resumes at step `done`. Writes only in the leader process."""
 
-    def __init__(self, folder: Path, total: int, done: int, wandb: str, recipe: Mapping[str, Any], leads: bool) -> None:
-        self.leads, self.folder = leads, folder
-        if not leads:
+    def __init__(
+        self, folder: Path, total: int, done: int, wandb: str, recipe: Mapping[str, Any], is_leader: bool
+    ) -> None:
+        self.is_leader, self.folder = is_leader, folder
+        if not is_leader:
             return
         try:
             folder.mkdir(parents=True, exist_ok=True)
-            _cut_back(folder / "log.jsonl", done)
+            _truncate_log(folder / "log.jsonl", done)
             self.board = SummaryWriter(folder / "tensorboard", purge_step=done)
             self.lines = (folder / "log.jsonl").open("a", encoding="utf-8")
         except OSError as error:
             raise SkyPartError(
-                f"{folder}: no log can be written there ({error.strerror or error}); choose another run.out"
+                f"{folder}: cannot write the log there ({error.strerror or error}); choose another run.out"
             ) from error
         self.wandb = _start_wandb(wandb, folder, recipe, done) if wandb else None
         self.bar = Progress(
@@ -47,20 +49,20 @@ class Journal:
         self.live = Live(Group(self.bar, self.state), console=console, refresh_per_second=4)
 
     def __enter__(self) -> Self:
-        """Start the bar."""
-        if self.leads:
+        """Start the progress bar."""
+        if self.is_leader:
             self.live.start()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Close everything; what fails at that is told only where nothing failed before."""
-        if not self.leads:
+        """Close everything. An error while closing is raised only if nothing failed before."""
+        if not self.is_leader:
             return
         self.live.stop()
         if not console.is_terminal:
-            console.print()  # rich ends the line on terminals only
+            console.print()  # rich ends the line only on terminals
         failed: OSError | None = None
         for close in (self.board.close, self.lines.close):
             try:
@@ -71,23 +73,23 @@ class Journal:
             self.wandb.finish()
         if failed is not None and error is None:
             raise SkyPartError(
-                f"{self.folder}: the log may lack its end ({failed.strerror or failed}); free the disk"
+                f"{self.folder}: the end of the log may be missing ({failed.strerror or failed}); free disk space"
             ) from failed
 
     def step(self, step: int, state: str) -> None:
-        """Move the bar to `step`, with a line about its losses under it."""
-        if self.leads:
+        """Move the bar to `step` and show `state` below it."""
+        if self.is_leader:
             self.bar.update(self.task, completed=step)
             self.state.plain = f"  {state}"
 
     def say(self, text: str) -> None:
-        """A line above the bar."""
-        if self.leads:
+        """Print a line above the bar."""
+        if self.is_leader:
             self.live.console.print(text)
 
     def record(self, kind: str, step: int, scalars: Mapping[str, float]) -> None:
         """Log `scalars` of `kind` (train, validation, health) at `step`."""
-        if not self.leads:
+        if not self.is_leader:
             return
         try:
             for key, value in scalars.items():
@@ -96,57 +98,57 @@ class Journal:
             self.lines.flush()
         except OSError as error:
             raise SkyPartError(
-                f"{self.lines.name}: cannot be written ({error.strerror or error}); free the disk and start again"
+                f"{self.lines.name}: cannot be written ({error.strerror or error}); free disk space and start again"
             ) from error
         if self.wandb is not None:
             self.wandb.log({f"{kind}/{key}": value for key, value in scalars.items()}, step=step)
 
 
 def load_wandb() -> Any:
-    """The module wandb, or a sentence about how to get it."""
+    """The module wandb. Raises an error that says how to install it if it is missing."""
     try:
         import wandb
 
-        wandb.init  # noqa: B018  # a folder called wandb can be imported as well
+        wandb.init  # noqa: B018  # a folder called wandb can also be imported
     except (ImportError, AttributeError):
         raise SkyPartError(
-            "run.wandb is set but wandb is missing: pip install 'skypart[wandb]', or leave it empty"
+            "run.wandb is set but wandb is not installed; pip install 'skypart[wandb]', or leave run.wandb empty"
         ) from None
     return wandb
 
 
 def _start_wandb(project: str, folder: Path, recipe: Mapping[str, Any], done: int) -> Any:
-    """A W&B run: the one of before, where a run goes on."""
+    """A W&B run; when training resumes, the same one as before."""
     return load_wandb().init(
         project=project, dir=str(folder), config=dict(recipe), resume="allow", id=_wandb_id(folder, done)
     )
 
 
 def _wandb_id(folder: Path, done: int) -> str:
-    """The id kept in the run's folder; a new one for a run from the start, since W&B takes no step twice."""
+    """The id stored in the run folder. A run from the start gets a new one, because W&B accepts each step only once."""
     file = folder / "wandb-id.txt"
     try:
-        kept = file.read_text(encoding="utf-8", errors="replace").strip() if done and file.is_file() else ""
+        stored = file.read_text(encoding="utf-8", errors="replace").strip() if done and file.is_file() else ""
     except OSError as error:
-        raise SkyPartError(f"{file}: cannot be read ({error.strerror or error}); mend its rights") from error
-    if not re.fullmatch(r"[\w-]{1,64}", kept, re.ASCII):
-        kept = uuid.uuid4().hex[:16]
-        write_text(file, f"{kept}\n")
-    return kept
+        raise SkyPartError(f"{file}: cannot be read ({error.strerror or error}); fix its permissions") from error
+    if not re.fullmatch(r"[\w-]{1,64}", stored, re.ASCII):
+        stored = uuid.uuid4().hex[:16]
+        write_text(file, f"{stored}\n")
+    return stored
 
 
-def _cut_back(log: Path, done: int) -> None:
-    """Drop the lines of steps that a run going on at `done` does again, and what a kill left half-written."""
+def _truncate_log(log: Path, done: int) -> None:
+    """Delete the lines of steps that a run resumed at `done` repeats, and half-written lines of a killed run."""
     if not log.is_file():
         return
     before = log.read_text(encoding="utf-8", errors="replace")
-    after = "".join(f"{line}\n" for line in before.split("\n") if _stays(line, done))
+    after = "".join(f"{line}\n" for line in before.split("\n") if _is_before(line, done))
     if after != before:
         write_text(log, after)
 
 
-def _stays(line: str, done: int) -> bool:
-    """Whether a line tells of what came before step `done`; a validation is of the steps before it."""
+def _is_before(line: str, done: int) -> bool:
+    """Whether a line belongs to the steps before `done`. A validation belongs to the steps before it."""
     try:
         record = json.loads(line)
         return bool(record["step"] < done + (record["kind"] == "validation"))

@@ -1,4 +1,4 @@
-"""AdamW's parameter groups and the learning rate of every step."""
+"""The parameter groups of AdamW and the learning rate schedule."""
 
 import math
 
@@ -11,9 +11,9 @@ from skypart.training.recipe import OptimiserRecipe
 
 
 def build_optimiser(model: SkyPart, loss: GeoPartLoss, recipe: OptimiserRecipe) -> AdamW:
-    """AdamW over what learns, grouped by the rules of backbone, head and losses.
+    """AdamW over all trainable parameters, grouped by the rules of backbone, head and losses.
 
-    Each group carries its `peak` learning rate.
+    `peak` of each group is its highest learning rate.
     """
     rates = {
         "backbone": recipe.backbone_lr,
@@ -34,7 +34,7 @@ def build_optimiser(model: SkyPart, loss: GeoPartLoss, recipe: OptimiserRecipe) 
 
 
 def learning_rate_factor(step: int, total: int, warmup: int, floor: float) -> float:
-    """Share of the peak learning rate at `step` of `total`: linear warm-up, then a cosine down to `floor`."""
+    """Share of the peak learning rate at `step` of `total`: linear warm-up, then a cosine schedule to `floor`."""
     if step < warmup:
         return (step + 1) / warmup
     progress = min(1.0, (step - warmup) / max(1, total - warmup - 1))
@@ -42,6 +42,6 @@ def learning_rate_factor(step: int, total: int, warmup: int, floor: float) -> fl
 
 
 def set_learning_rate(optimiser: AdamW, factor: float) -> None:
-    """Set every group to `factor` of its peak."""
+    """Set every group to `factor` times its peak."""
     for group in optimiser.param_groups:
         group["lr"] = group["peak"] * factor

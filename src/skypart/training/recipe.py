@@ -1,4 +1,4 @@
-"""A recipe: every choice of a training run, typed, from a TOML file and `key=value` overrides."""
+"""Recipes: all settings of a training run, typed, from a TOML file and `key=value` overrides."""
 
 import difflib
 import math
@@ -27,42 +27,42 @@ Epochs = Annotated[float, Field(ge=0, le=1e6)]
 
 @dataclass(frozen=True)
 class DataRecipe:
-    """What to train on. validation: share of the TRAINING locations held out to choose the best epoch."""
+    """The training data. validation: share of the TRAINING locations held out to choose the best epoch."""
 
     root: str = ""
-    kind: str = ""  # recognised from the layout if empty
-    also: tuple[str, ...] = ()  # further folders whose training locations are added
-    shares: tuple[float, ...] = ()  # of each folder's locations, root first, that one round uses; empty: all
+    kind: str = ""  # detected from the folder layout if empty
+    also: tuple[str, ...] = ()  # more folders whose training locations are added
+    shares: tuple[float, ...] = ()  # share of each folder's locations, root first, in one round; empty: all
     validation: ShareBelowOne = 0.1
-    validation_drone: Count = 8  # drone images per validation location, evenly over its list
+    validation_drone: Count = 8  # drone images per validation location, evenly spaced
     workers: Natural = 1
-    weather: Literal["", "paper", "weatherprompt", "both"] = ""  # online on drone images, one of ten conditions each
-    weather_share: Share = 1.0  # of the drone images
+    weather: Literal["", "paper", "weatherprompt", "both"] = ""  # rendered on drone images, one of ten conditions each
+    weather_share: Share = 1.0  # share of the drone images that get weather
 
 
 @dataclass(frozen=True)
 class BackboneRecipe:
-    """Where the tokens come from."""
+    """The backbone and which of its blocks learn."""
 
     name: str = "dinov2_vits14"
     size: Count = 448  # input pixels, divisible by the patch
-    trainable_blocks: int = 6  # the last ones; the others run without gradient
+    trainable_blocks: int = 6  # number of trainable blocks, counted from the end; the others are frozen
     gradient_checkpointing: bool = False
     start: str = ""  # a SkyPart model file to fine-tune, instead of a new head on `name`
-    level: bool = False  # stretch weak contrast in every image; a model of `start` that does so keeps doing it
+    level: bool = False  # stretch weak contrast in every image; a `start` model that does so keeps doing it
 
 
 @dataclass(frozen=True)
 class BatchRecipe:
-    """P x M sampling. An epoch has `steps` optimiser steps; 0: enough to see each drone image once on average."""
+    """P x M sampling. steps: optimiser steps per epoch; 0: enough to see each drone image once on average."""
 
     locations: Annotated[int, Field(ge=2)] = 16  # P; one location has no negatives
     drone: Count = 4  # M drone images per location
     satellite: Count = 1  # satellite images per location
     steps: Natural = 0
     accumulate: Count = 1  # batches per optimiser step
-    near: Count = 1  # locations with neighbouring names that come into a batch together, as hard negatives
-    alike: bool = False  # choose as hard negatives those that the model of backbone.start confuses instead
+    near: Count = 1  # hard negatives: so many locations with neighbouring names come into a batch together
+    alike: bool = False  # choose as hard negatives the locations that the model of backbone.start confuses instead
 
 
 @dataclass(frozen=True)
@@ -70,46 +70,46 @@ class OptimiserRecipe:
     """AdamW with three learning rates, warm-up and a cosine schedule down to `floor` of the peak."""
 
     epochs: Count = 60
-    stop_after: Natural = 0  # epochs after which to stop before the schedule ends; 0: run to its end
+    stop_after: Natural = 0  # stop after this many epochs, before the schedule ends; 0: run to the end
     head_lr: LearningRate = 3e-4
     backbone_lr: LearningRate = 3e-5
     proxy_factor: Annotated[float, Field(ge=0, le=1e6)] = 10.0  # proxies learn at this multiple of head_lr
     weight_decay: Annotated[float, Field(ge=0, le=1e3)] = 0.05  # not on norms, biases, prototypes, s_g
     warmup_epochs: Epochs = 5.0
     floor: Share = 0.01
-    clip: Annotated[float, Field(ge=0)] = 1.0  # largest gradient norm; 0: none
+    clip: Annotated[float, Field(ge=0)] = 1.0  # largest gradient norm; 0: no clipping
     precision: Literal["auto", "float32", "bfloat16"] = "auto"  # auto: see training/precision.py
 
 
 @dataclass(frozen=True)
 class DistillRecipe:
-    """Teacher and moving average."""
+    """Teacher, moving average and masked reconstruction. ema: decay of the moving average."""
 
-    teacher: str = "dinov2_vitb14"  # name or file; empty: none
-    teacher_size: Count = 224  # pixels, of the uncorrupted image
+    teacher: str = "dinov2_vitb14"  # name or file; empty: no teacher
+    teacher_size: Count = 224  # input pixels of the teacher, which sees the original image
     ema: Share = 0.996
-    mar_ratio: ShareBelowOne = 0.30  # of the patches that are masked
+    mar_ratio: ShareBelowOne = 0.30  # share of the patches that are masked
     mar_ramp_epochs: Epochs = 10.0
     patches: Count = 64  # patches per image for patch NCE
 
 
 @dataclass(frozen=True)
 class RunRecipe:
-    """Where results go and how often."""
+    """Where results go and how often they are written."""
 
     out: str = "runs/skypart"
     seed: Natural = 42
     validate_every: Count = 1  # epochs
-    checkpoint_every: Natural = 0  # steps; 0: at the end of each epoch
-    keep: Count = 2  # newest checkpoints kept
+    checkpoint_every: Natural = 0  # steps; 0: only at the end of each epoch
+    keep: Count = 2  # number of checkpoints to keep
     log_every: Count = 10  # steps
-    wandb: str = ""  # project name; empty: not used
+    wandb: str = ""  # W&B project; empty: no W&B
     device: str = "auto"
 
 
 @dataclass(frozen=True)
 class Recipe:
-    """The whole recipe; each section is a table of the TOML file. `head.kind` chooses the head and its settings."""
+    """A whole recipe. Each section is a table of the TOML file. `head.kind` chooses the head and its settings."""
 
     data: DataRecipe = field(default_factory=DataRecipe)
     backbone: BackboneRecipe = field(default_factory=BackboneRecipe)
@@ -122,21 +122,21 @@ class Recipe:
     run: RunRecipe = field(default_factory=RunRecipe)
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain nested data, for files."""
+        """The recipe as nested dicts, for files."""
         return asdict(self) | {"head": describe_settings(self.head)}
 
 
 def load_recipe(path: str | Path, overrides: Sequence[str] = ()) -> Recipe:
-    """Read a TOML recipe, the one it `extends` first, and apply `section.key=value` overrides."""
+    """Read a TOML recipe on top of the one it `extends`, then apply `section.key=value` overrides."""
     merged = _read_extended(Path(path), ())
     chosen: dict[str, Any] = {}
     for override in overrides:
-        _override(chosen, override, merged)
+        _apply_override(chosen, override, merged)
     return build_recipe(_merge(merged, chosen), str(path))
 
 
 def build_recipe(sections: Mapping[str, Any], source: str) -> Recipe:
-    """Turn nested data into a Recipe; an unknown key is an error that names the nearest one."""
+    """Build a Recipe from nested dicts. Raises for an unknown key and names the closest known one."""
     recipe = _build(Recipe, sections, source, "")
     _check(recipe, source)
     return recipe
@@ -161,15 +161,17 @@ _AUGMENT_LIMITS = {
 
 
 def _check(recipe: Recipe, source: str) -> None:
-    """Raise for values that cannot work together; the limits of single values are on their fields."""
+    """Raise for values that do not work together. Limits of single values are on their fields."""
     for key, (least, most) in _AUGMENT_LIMITS.items():
         value = getattr(recipe.augment, key)
         if not least <= value <= most:
-            raise SkyPartError(f"{source}: augment.{key} = {value!r}; choose one between {least:g} and {most:g}")
+            raise SkyPartError(
+                f"{source}: augment.{key} = {value!r} is out of range; choose a value between {least:g} and {most:g}"
+            )
     if recipe.loss.alt and getattr(recipe.head, "altitude_bins", None) == ():
         raise SkyPartError(
-            f"{source}: head.altitude_bins is empty, but altitudes are learned; name the data's altitudes in metres, "
-            "or set loss.alt=false where they are unknown"
+            f"{source}: head.altitude_bins is empty, but the altitude loss is on; list the data's altitudes in metres, "
+            "or set loss.alt=false if they are unknown"
         )
     if recipe.batch.alike and not (recipe.backbone.start and recipe.batch.near > 1):
         raise SkyPartError(f"{source}: batch.alike needs a trained model in backbone.start and batch.near above 1")
@@ -182,7 +184,7 @@ def _check(recipe: Recipe, source: str) -> None:
 
 
 def _merge(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
-    """The tables of one recipe over those of another. Settings of another kind of head are not inherited."""
+    """Merge the tables `above` into `below`. Settings of another kind of head are not inherited."""
     merged = {section: dict(values) for section, values in below.items()}
     kind = above.get("head", {}).get("kind")
     if kind is not None and "head" in merged and kind != merged["head"].get("kind", DEFAULT_KIND):
@@ -194,7 +196,7 @@ def _merge(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]
 
 
 def _read_extended(path: Path, seen: tuple[Path, ...]) -> dict[str, Any]:
-    """The tables of a recipe over those it extends."""
+    """The tables of a recipe, merged into those of the recipe it extends."""
     if path.resolve() in seen:
         raise SkyPartError(f"{path}: recipes extend each other in a circle; remove one `extends`")
     try:
@@ -202,22 +204,22 @@ def _read_extended(path: Path, seen: tuple[Path, ...]) -> dict[str, Any]:
     except FileNotFoundError:
         raise SkyPartError(f"{path}: no such recipe; see the folder recipes/") from None
     except OSError as error:
-        raise SkyPartError(f"{path}: cannot be read ({error.strerror}); name a recipe file") from None
+        raise SkyPartError(f"{path}: cannot be read ({error.strerror}); choose a recipe file") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise SkyPartError(f"{path}: not valid TOML ({error}); mend that line") from error
+        raise SkyPartError(f"{path}: not valid TOML ({error}); fix that line") from error
     parent = content.pop("extends", None)
     for section, values in content.items():
         if not isinstance(values, dict):
-            raise SkyPartError(f"{path}: {section} stands outside of any [section]; put it under its own")
+            raise SkyPartError(f"{path}: {section} is outside of any [section]; move it into its section")
     if parent is None:
         return content
     return _merge(_read_extended(path.parent / str(parent), (*seen, path.resolve())), content)
 
 
-def _override(sections: dict[str, Any], text: str, below: Mapping[str, Any]) -> None:
-    """Add one `section.key=value` to `sections`; the section may be omitted where only one has the key.
+def _apply_override(sections: dict[str, Any], text: str, below: Mapping[str, Any]) -> None:
+    """Add one `section.key=value` to `sections`. The section may be omitted if only one section has the key.
 
-    below: the tables that are overridden.
+    below: the tables to override.
     """
     key, equals, raw = text.partition("=")
     if not equals:
@@ -231,7 +233,9 @@ def _override(sections: dict[str, Any], text: str, below: Mapping[str, Any]) -> 
             dotted = [f"{owner}.{key}" for owner, keys in names.items() for key in keys]
             every = dotted + [key.rpartition(".")[2] for key in dotted]
             choices = [f"{owner}.{name}" for owner in owners] or difflib.get_close_matches(name, every, 3, 0.4)
-            raise SkyPartError(f"override {text!r}: which key is {name!r}? Perhaps {', '.join(choices) or 'none'}")
+            raise SkyPartError(
+                f"override {text!r}: unknown key {name!r}; did you mean {' or '.join(choices) or 'none'}?"
+            )
         section = owners[0]
     try:
         value = tomllib.loads(f"value = {raw}")["value"]
@@ -246,7 +250,7 @@ def _section_class(section: str, head_kind: str) -> Any:
 
 
 def _build(cls: type[T], values: Mapping[str, Any], source: str, prefix: str) -> T:
-    """Build a dataclass from plain data, field by field. Checks types and limits, rejects unknown keys."""
+    """Build a dataclass from nested dicts. Checks types and limits, rejects unknown keys."""
     hints = get_type_hints(cls, include_extras=True)
     known = [f.name for f in fields(cls)]  # type: ignore[arg-type]
     built: dict[str, Any] = {}
@@ -260,15 +264,15 @@ def _build(cls: type[T], values: Mapping[str, Any], source: str, prefix: str) ->
             section_class = settings_class(kind) if kind else hints[key]
             built[key] = _build(section_class, section, source, f"{prefix}{key}.")
         else:
-            built[key] = _typed(hints[key], value, source, f"{prefix}{key}")
+            built[key] = _check_value(hints[key], value, source, f"{prefix}{key}")
     try:
         return cls(**built)
-    except SkyPartError as error:  # values of one section that cannot work together
+    except SkyPartError as error:  # values of one section that do not work together
         raise SkyPartError(f"{source}: {prefix}{error}") from error
 
 
-def _typed(hint: Any, value: Any, source: str, key: str) -> Any:
-    """`value` as the type of its field. Converts ints to floats and lists to tuples, nothing else."""
+def _check_value(hint: Any, value: Any, source: str, key: str) -> Any:
+    """`value`, checked against the type of its field. Converts only ints to floats and lists to tuples."""
     plain = getattr(hint, "__origin__", hint)
     if plain is float and isinstance(value, int) and not isinstance(value, bool):
         value = float(value)
@@ -279,17 +283,17 @@ def _typed(hint: Any, value: Any, source: str, key: str) -> Any:
     except ValidationError as error:
         problem = error.errors()[0]
         limits = _limits(hint)
-        if limits and problem["type"] in _BEYOND:
-            raise SkyPartError(f"{source}: {key} = {value!r} cannot be trained with; choose one {limits}") from error
-        raise SkyPartError(f"{source}: {key} = {value!r} does not fit ({problem['msg']}); correct it") from error
+        if limits and problem["type"] in _LIMIT_ERRORS:
+            raise SkyPartError(f"{source}: {key} = {value!r} is out of range; choose a value {limits}") from error
+        raise SkyPartError(f"{source}: {key} = {value!r} is not valid ({problem['msg']}); correct it") from error
 
 
-_BEYOND = {"greater_than", "greater_than_equal", "less_than", "less_than_equal", "finite_number"}
-"""Pydantic's names of errors about limits."""
+_LIMIT_ERRORS = {"greater_than", "greater_than_equal", "less_than", "less_than_equal", "finite_number"}
+"""Pydantic's error types for values beyond a limit."""
 
 
 def _limits(hint: Any) -> str:
-    """The limits of an annotated field in words; empty if it has none."""
+    """The limits of an annotated field in words; empty if there are none."""
     found: dict[str, float] = {}
     for extra in getattr(hint, "__metadata__", ()):
         for limit in extra.metadata if isinstance(extra, FieldInfo) else ():

@@ -1,4 +1,4 @@
-"""Going on with a broken-off run: only with the same recipe and data, from its newest readable checkpoint."""
+"""Resume an interrupted run from its newest readable checkpoint, if recipe and data are the same."""
 
 from typing import Any
 
@@ -8,55 +8,57 @@ from skypart.training.checkpoint import Progress, load_checkpoint, newest_checkp
 from skypart.training.recipe import Recipe
 from skypart.training.setup import Run
 
-_WAYS = {"weather": "weather is drawn", "level": "weak contrast is lifted"}
+_RENDERERS = {"weather": "weather rendering", "level": "contrast stretching"}
 _THEN = ", then "
 MODELS = ("model.safetensors", "best.safetensors")
-"""What a run leaves in its folder."""
+"""The model files that a run writes to its folder."""
 
 
 def resume(run: Run) -> Progress:
-    """Go on from the newest checkpoint, if it belongs to the same recipe and data."""
+    """Load the newest checkpoint. Raises if it belongs to another recipe or other data."""
     newest = newest_checkpoint(run.folder / "checkpoints")
     if newest is None:
-        _refuse_strangers(run)
+        _check_no_other_models(run)
         return Progress()
     _, facts = read_facts(newest)
     if facts["data"]["fingerprint"] != run.facts["data"]["fingerprint"]:
-        raise SkyPartError(f"{newest}: was trained on other data than {run.recipe.data.root}; choose another run.out")
-    ways = {"weather": bool(run.recipe.data.weather), "level": run.preprocessing.level}
-    for way, counts in ways.items():
-        if counts and facts.get(way, run.facts[way]) != run.facts[way]:
+        raise SkyPartError(f"{newest}: was trained on data other than {run.recipe.data.root}; choose another run.out")
+    used = {"weather": bool(run.recipe.data.weather), "level": run.preprocessing.level}
+    for name, is_used in used.items():
+        if is_used and facts.get(name, run.facts[name]) != run.facts[name]:
             raise SkyPartError(
-                f"{newest}: {_WAYS[way]} in another way since that run began; go on with the version of SkyPart that "
-                "began it, or choose another run.out"
+                f"{newest}: {_RENDERERS[name]} has changed since that run began; resume with the version of SkyPart "
+                "that began it, or choose another run.out"
             )
     changed = _differences(facts["recipe"], run.facts["recipe"])
     if changed:
         raise SkyPartError(
-            f"{newest}: the recipe has changed since ({', '.join(changed)}); put it back or choose another run.out"
+            f"{newest}: the recipe has changed since ({', '.join(changed)}); restore it or choose another run.out"
         )
     progress = load_checkpoint(newest, run.modules, run.optimiser)
     codes = facts["code"].split(_THEN)
     if codes[-1] != run.facts["code"] and progress.step < run.last_step:
-        if run.workers.leads:
-            console.print(f"begun with the code {codes[-1]}, going on with {run.facts['code']}: last digits may differ")
+        if run.workers.is_leader:
+            console.print(
+                f"the run began with version {codes[-1]} and resumes with {run.facts['code']}: last digits may differ"
+            )
         codes.append(run.facts["code"])
     run.facts["code"] = _THEN.join(codes)
     return progress
 
 
-def _refuse_strangers(run: Run) -> None:
-    """A run that begins must not end beside, or in place of, another run's models."""
+def _check_no_other_models(run: Run) -> None:
+    """Raise if the folder of a new run holds the models of another run."""
     for name in MODELS:
         if (run.folder / name).is_file():
             raise SkyPartError(
-                f"{run.folder / name}: is of an earlier run whose checkpoints are gone; move it away or choose another "
-                "run.out"
+                f"{run.folder / name}: belongs to an earlier run whose checkpoints are gone; move it away or choose "
+                "another run.out"
             )
 
 
-# What may differ between a run and its continuation: nothing of this changes a single number.
-_FREE = {
+# Keys that may change when a run resumes, because they do not affect any result.
+_MAY_DIFFER = {
     "data.root",
     "data.also",
     "data.workers",
@@ -70,18 +72,18 @@ _FREE = {
 
 
 def _differences(old: dict[str, Any], new: dict[str, Any]) -> list[str]:
-    """The keys, dotted, in which two recipes differ, but for those that change no number."""
+    """The dotted keys in which two recipes differ, except those in _MAY_DIFFER."""
     keys = [f"{section}.{key}" for section in new for key in new[section]]
-    usual = Recipe().to_dict()  # what a run from before a key was there did
+    defaults = Recipe().to_dict()  # the values of keys that did not exist yet when the old run began
     changed = []
     for dotted in keys:
         section, key = dotted.split(".")
-        before = old.get(section, {}).get(key, usual[section].get(key))
-        if dotted not in _FREE and _plain(before) != _plain(new[section][key]):
+        before = old.get(section, {}).get(key, defaults[section].get(key))
+        if dotted not in _MAY_DIFFER and _as_json(before) != _as_json(new[section][key]):
             changed.append(dotted)
     return changed
 
 
-def _plain(value: Any) -> Any:
-    """Tuples as lists, as JSON gives them back."""
+def _as_json(value: Any) -> Any:
+    """Turn a tuple into a list, as JSON does."""
     return list(value) if isinstance(value, tuple) else value

@@ -1,4 +1,4 @@
-"""`skypart train`: from the command's words to a finished run and a sentence about it."""
+"""`skypart train`: run a recipe and summarise the result."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,12 +11,11 @@ from skypart.training.recipe import load_recipe
 from skypart.training.setup import prepare
 
 STOPPED = 75
-"""Exit code of a run that was stopped before its end and can go on: by convention, a failure to be tried again."""
+"""Exit code of a run that was stopped early and can be resumed; EX_TEMPFAIL of sysexits.h."""
 
 
 def train_recipe(path: Path, overrides: Sequence[str], only_overfit: bool) -> tuple[str, int]:
-    """Train, or overfit a handful of locations; what to tell the user, which of many processes only the first does,
-    and the exit code."""
+    """Train, or overfit a few locations. Returns a summary for the user, empty except on rank 0, and the exit code."""
     recipe = load_recipe(path, overrides)
     workers = start_workers(recipe.run.device)
     try:
@@ -24,23 +23,23 @@ def train_recipe(path: Path, overrides: Sequence[str], only_overfit: bool) -> tu
             result = overfit(recipe, workers)
             if result.finished and result.progress.best < 100.0:
                 raise SkyPartError(
-                    f"R@1 on its own training pairs reached only {result.progress.best:.1f} %: something is wrong "
-                    f"with the data (`skypart data check`) or the settings; look at the log in {result.model.parent}"
+                    f"R@1 on the training pairs reached only {result.progress.best:.1f} %: something is wrong with "
+                    f"the data (`skypart data check`) or the settings; see the log in {result.model.parent}"
                 )
-            told = f"overfit: R@1 100 % in both directions after {result.progress.step} steps ({result.model})"
+            summary = f"overfit: R@1 100 % in both directions after {result.progress.step} steps ({result.model})"
             if not result.finished:
-                told = f"stopped at step {result.progress.step}, before it was known"
+                summary = f"stopped at step {result.progress.step}, before R@1 reached 100 %"
         else:
             result = train(prepare(recipe, workers))
-            told = _told(result)
-        return told if workers.leads else "", 0 if result.finished else STOPPED
+            summary = _summary(result)
+        return summary if workers.is_leader else "", 0 if result.finished else STOPPED
     finally:
         stop_workers()
 
 
-def _told(result: Result) -> str:
-    """One sentence about a run."""
+def _summary(result: Result) -> str:
+    """One line about a run."""
     if not result.finished:
-        return f"stopped at step {result.progress.step}; start the same command again to go on"
-    chosen = f", best by validation at step {result.progress.best_step} in {result.best}" if result.best else ""
-    return f"trained {result.progress.step} steps: {result.model}{chosen}"
+        return f"stopped at step {result.progress.step}; start the same command again to resume"
+    best = f", best by validation at step {result.progress.best_step} in {result.best}" if result.best else ""
+    return f"trained {result.progress.step} steps: {result.model}{best}"

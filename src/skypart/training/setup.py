@@ -1,4 +1,4 @@
-"""Everything a run is made of, put together from its recipe."""
+"""Build all parts of a training run from its recipe."""
 
 import datetime
 import math
@@ -23,7 +23,7 @@ from skypart.images.preprocess import Preprocessing
 from skypart.images.weather import RENDERING
 from skypart.losses.geopart import GeoPartLoss
 from skypart.model.cost import parameters_by_module
-from skypart.model.embedder import checked_size, model_file
+from skypart.model.embedder import check_input_size, model_file
 from skypart.model.heads import describe_settings
 from skypart.model.skypart import SkyPart
 from skypart.model.storage import load_model
@@ -35,7 +35,7 @@ from skypart.training.distributed import Workers, leader_first
 from skypart.training.hard_negatives import location_similarity
 from skypart.training.journal import load_wandb
 from skypart.training.optimiser import build_optimiser
-from skypart.training.precision import precision_of
+from skypart.training.precision import choose_precision
 from skypart.training.recipe import DataRecipe, Recipe
 from skypart.training.step import TrainingStep
 from skypart.training.teacher import TeacherFeatures
@@ -44,7 +44,7 @@ from skypart.training.validation import HoldOut, hold_out
 
 @dataclass
 class Run:
-    """The parts of a training run, ready to go."""
+    """The parts of a training run, ready to train."""
 
     recipe: Recipe
     workers: Workers
@@ -59,11 +59,11 @@ class Run:
     step: TrainingStep
     preprocessing: Preprocessing
     facts: dict[str, Any]
-    start: dict[str, Any]  # provenance of the model it starts from; empty for a fresh head
+    start: dict[str, Any]  # provenance of the model the run starts from; empty for a new head
 
     @property
     def steps_per_epoch(self) -> int:
-        """Optimiser steps an epoch."""
+        """Optimiser steps per epoch."""
         return self.data.sampler.steps // self.recipe.batch.accumulate
 
     @property
@@ -73,13 +73,13 @@ class Run:
 
     @property
     def last_step(self) -> int:
-        """The step at which the run ends: that of its schedule, or before."""
+        """The step at which the run ends: the end of its schedule or, with `stop_after`, before."""
         epochs = self.recipe.optimiser.stop_after or self.recipe.optimiser.epochs
         return min(self.total_steps, self.steps_per_epoch * epochs)
 
     @property
     def trained_recipe(self) -> Recipe:
-        """The recipe with the head and the levelling that were trained: a model of `backbone.start` keeps its own."""
+        """The recipe with the head and contrast stretch actually used: a `backbone.start` model keeps its own."""
         backbone = replace(self.recipe.backbone, level=self.preprocessing.level)
         return replace(self.recipe, head=self.student.config, backbone=backbone)
 
@@ -92,7 +92,7 @@ class Run:
         return modules
 
     def provenance(self, progress: dict[str, Any]) -> dict[str, Any]:
-        """How the student came to be, for its model file."""
+        """How the student was trained, for its model file."""
         data, backbone = self.facts["data"], self.recipe.backbone
         before: dict[str, Any] = {}
         if backbone.start:
@@ -106,14 +106,15 @@ class Run:
             "date": datetime.date.today().isoformat(),
             "machine": f"{platform.machine()}, {torch.get_num_threads()} threads, {self.workers.device.type}",
             "progress": progress,
-            **{key: fact for key, fact in self.facts.items() if key != "recipe"},  # the model file has the trained one
+            # the model file has a recipe of its own: the one that was trained
+            **{key: fact for key, fact in self.facts.items() if key != "recipe"},
         }
 
 
 def prepare(recipe: Recipe, workers: Workers, records: Sequence[Record] | None = None) -> Run:
-    """Open the data, build or load the model, losses, optimiser and teacher features.
+    """Open the data; build or load the model, losses, optimiser and teacher features.
 
-    records: train on these instead of the data set's training records.
+    records: train on these instead of the training records of the data set.
     """
     folder = _check_folder(recipe, workers)
     torch.manual_seed(recipe.run.seed)
@@ -123,14 +124,14 @@ def prepare(recipe: Recipe, workers: Workers, records: Sequence[Record] | None =
     student = build_student(recipe)
     start = student.provenance
     student.to(workers.device)
-    if workers.leads:
+    if workers.is_leader:
         _report_other_head(recipe, student)
     data = _build_data(recipe, split, student.preprocessing, workers)
     teacher = _build_teacher(recipe, split, folder, workers)
     average = MovingAverage(student, recipe.distill.ema) if recipe.loss.distill and recipe.loss.ema else None
-    torch.manual_seed(recipe.run.seed)  # again, so that a run starts the same with and without a teacher
+    torch.manual_seed(recipe.run.seed)  # again, so that the initial loss weights do not depend on the teacher
     loss = _build_loss(recipe, student, len(data.sampler.index.names), teacher, average)
-    if workers.leads:
+    if workers.is_leader:
         _report_left_out(loss, student)
     return Run(
         recipe=recipe,
@@ -143,7 +144,7 @@ def prepare(recipe: Recipe, workers: Workers, records: Sequence[Record] | None =
         teacher=teacher,
         loss=loss.to(workers.device),
         optimiser=build_optimiser(student, loss, recipe.optimiser),
-        step=TrainingStep(student, loss, precision_of(recipe, workers.device)),
+        step=TrainingStep(student, loss, choose_precision(recipe, workers.device)),
         preprocessing=student.preprocessing,
         facts=_facts(recipe, dataset, split, data),
         start=start,
@@ -151,8 +152,8 @@ def prepare(recipe: Recipe, workers: Workers, records: Sequence[Record] | None =
 
 
 def _check_folder(recipe: Recipe, workers: Workers) -> Path:
-    """The run's folder. Raises for what would otherwise fail only after hours of teacher features."""
-    if recipe.run.wandb and workers.leads:
+    """The run folder. Raises now for errors that would otherwise surface only after hours of teacher features."""
+    if recipe.run.wandb and workers.is_leader:
         load_wandb()
     folder = Path(recipe.run.out)
     if folder.exists() and not folder.is_dir():
@@ -161,16 +162,16 @@ def _check_folder(recipe: Recipe, workers: Workers) -> Path:
 
 
 def _report_other_head(recipe: Recipe, student: SkyPart) -> None:
-    """Print where the head of `backbone.start` differs from the recipe's."""
+    """Print the settings in which the head of `backbone.start` differs from the recipe."""
     if student.config == recipe.head:
         return
-    asked, has = describe_settings(recipe.head), describe_settings(student.config)
-    other = ", ".join(f"head.{key} = {has[key]}" for key in has if has[key] != asked.get(key))
-    console.print(f"the head is that of {recipe.backbone.start}, not the recipe's: {other}")
+    wanted, actual = describe_settings(recipe.head), describe_settings(student.config)
+    different = ", ".join(f"head.{key} = {actual[key]}" for key in actual if actual[key] != wanted.get(key))
+    console.print(f"the head comes from {recipe.backbone.start}, not from the recipe: {different}")
 
 
 def _build_teacher(recipe: Recipe, split: HoldOut, folder: Path, workers: Workers) -> TeacherFeatures | None:
-    """The features of the teacher, if the recipe distils from one."""
+    """The teacher's features, if the recipe has a teacher."""
     if not (recipe.loss.distill and recipe.loss.teacher and recipe.distill.teacher):
         return None
     with leader_first():
@@ -182,7 +183,7 @@ def _build_teacher(recipe: Recipe, split: HoldOut, folder: Path, workers: Worker
 def _build_loss(
     recipe: Recipe, student: SkyPart, locations: int, teacher: TeacherFeatures | None, average: MovingAverage | None
 ) -> GeoPartLoss:
-    """The objective, without the terms for which head, teacher and moving average give no inputs."""
+    """The training objective, without the terms whose inputs neither head, teacher nor moving average provides."""
     widths = dict(student.head.widths)
     available = {"embedding", "location", "is_drone", "altitude", *student.head.loss_inputs}
     if teacher is not None:
@@ -194,11 +195,11 @@ def _build_loss(
 
 
 def _report_left_out(loss: GeoPartLoss, student: SkyPart) -> None:
-    """Print which terms of the recipe the head has no inputs for."""
-    own = {"teacher", "ema"}  # without a teacher or moving average, as the recipe says
-    terms = [name for name in loss.left_out if name not in own]
+    """Print which loss terms of the recipe are left out because the head does not provide their inputs."""
+    expected = {"teacher", "ema"}  # the recipe itself has no teacher or moving average
+    terms = [name for name in loss.left_out if name not in expected]
     if terms:
-        console.print(f"the head {student.config.kind} has no inputs for these losses, left out: {', '.join(terms)}")
+        console.print(f"left out, since the head {student.config.kind} has no inputs for them: {', '.join(terms)}")
 
 
 def _facts(recipe: Recipe, dataset: Dataset, split: HoldOut, data: TrainingData) -> dict[str, Any]:
@@ -219,9 +220,9 @@ def _facts(recipe: Recipe, dataset: Dataset, split: HoldOut, data: TrainingData)
 
 
 def open_training_data(recipe: Recipe) -> Dataset:
-    """The data set of the recipe, of one or several folders, or an error that says how to name one."""
+    """The data set of the recipe, from one or several folders. Raises if the recipe has none."""
     if not recipe.data.root:
-        raise SkyPartError("the recipe names no data: add data.root=FOLDER to the command or the recipe")
+        raise SkyPartError("the recipe has no data; add data.root=FOLDER to the command or the recipe")
     first = open_dataset(Path(recipe.data.root), recipe.data.kind or None)
     if not recipe.data.also:
         return replace(first, name=short_title(first))
@@ -234,7 +235,7 @@ def open_training_data(recipe: Recipe) -> Dataset:
 
 
 def build_student(recipe: Recipe) -> SkyPart:
-    """A new head on the recipe's backbone, or the model it starts from, with frozen blocks and checkpointing set."""
+    """A new head on the recipe's backbone, or its start model. Sets frozen blocks and gradient checkpointing."""
     if recipe.backbone.start:
         student = load_model(model_file(recipe.backbone.start))
         student.head.adopt(recipe.head)
@@ -242,29 +243,29 @@ def build_student(recipe: Recipe) -> SkyPart:
         student = SkyPart.from_backbone(recipe.backbone.name, recipe.head, recipe.run.seed)
     student.preprocessing = replace(
         student.preprocessing,
-        size=checked_size(student, recipe.backbone.size),
+        size=check_input_size(student, recipe.backbone.size),
         level=recipe.backbone.level or student.preprocessing.level,
     )
     student.freeze(recipe.backbone.trainable_blocks)
-    student.tokens_from.gradient_checkpointing = recipe.backbone.gradient_checkpointing
+    student.backbone_interface.gradient_checkpointing = recipe.backbone.gradient_checkpointing
     return student.train()
 
 
 def _build_data(recipe: Recipe, split: HoldOut, preprocessing: Preprocessing, workers: Workers) -> TrainingData:
-    """Sampler and loader over the records that are trained on."""
+    """The sampler and loader over the training records."""
     batch, seed = recipe.batch, recipe.run.seed
     drones = sum(record.view == "drone" for record in split.train)
     steps = batch.steps or math.ceil(drones / (batch.locations * batch.drone * batch.accumulate))
-    alike = None
+    similarity = None
     if batch.alike:
         with leader_first():
-            alike = location_similarity(
+            similarity = location_similarity(
                 split.train,
                 recipe.backbone.start,
                 recipe.backbone.size,
                 Path(recipe.run.out),
                 workers.device,
-                precision_of(recipe, workers.device).frozen,
+                choose_precision(recipe, workers.device).frozen,
             )
     sampler = BalancedSampler(
         split.train,
@@ -274,8 +275,8 @@ def _build_data(recipe: Recipe, split: HoldOut, preprocessing: Preprocessing, wo
         steps * batch.accumulate,
         seed,
         batch.near,
-        alike,
-        _shares(recipe.data, split.train),
+        similarity,
+        _location_shares(recipe.data, split.train),
     )
     images = TrainingImages(
         split.train, preprocessing, recipe.augment, recipe.data.weather, seed, recipe.data.weather_share
@@ -283,10 +284,10 @@ def _build_data(recipe: Recipe, split: HoldOut, preprocessing: Preprocessing, wo
     return TrainingData(images, sampler, recipe.data.workers, workers)
 
 
-def _shares(data: DataRecipe, records: Sequence[Record]) -> NDArray[np.float64] | None:
-    """(n,) the share of each training location in label order: its folder's; None where all come equally often."""
+def _location_shares(data: DataRecipe, records: Sequence[Record]) -> NDArray[np.float64] | None:
+    """The share (n,) of each training location in label order, as set for its folder; None if all are equal."""
     if not data.shares:
         return None
-    of_folder = {str(number): share for number, share in enumerate(data.shares[1:], start=2)}
+    by_folder = {str(number): share for number, share in enumerate(data.shares[1:], start=2)}
     names = index_locations(records).names
-    return np.array([of_folder.get(name.partition("/")[0] if "/" in name else "", data.shares[0]) for name in names])
+    return np.array([by_folder.get(name.partition("/")[0] if "/" in name else "", data.shares[0]) for name in names])

@@ -1,4 +1,4 @@
-"""One training step: the frozen trunk once, student and moving average on it, all losses over the joined batch."""
+"""One training step: the frozen trunk once, student and moving average on top, all losses over the joined batch."""
 
 import numpy as np
 import torch
@@ -17,7 +17,7 @@ from skypart.training.recipe import DistillRecipe
 
 
 def draw_step(head: Head, seed: int, step: int, images: int, patches: int, recipe: DistillRecipe) -> Draws:
-    """The random numbers of one step for the joined batch of all processes: a function of (seed, step)."""
+    """The random numbers of one step for the joined batch of all processes. They depend only on (seed, step)."""
     state = int(np.random.SeedSequence([seed, step, 0xC4]).generate_state(1, np.uint64)[0] >> 1)
     generator = torch.Generator().manual_seed(state)
     return Draws(
@@ -28,7 +28,7 @@ def draw_step(head: Head, seed: int, step: int, images: int, patches: int, recip
 
 
 class TrainingStep(nn.Module):
-    """Student and losses as one module, so that distributed data parallel sees every parameter."""
+    """Student and losses as one module, so that DistributedDataParallel sees every parameter."""
 
     def __init__(self, student: SkyPart, loss: GeoPartLoss, precision: Precision) -> None:
         super().__init__()
@@ -39,13 +39,13 @@ class TrainingStep(nn.Module):
     def forward(
         self, batch: Batch, draws: Draws, average: SkyPart | None, teacher: Tensor | None, mar_ramp: float
     ) -> tuple[LossReport, HeadOutput]:
-        """Losses of this rank's batch, joined with all others', and the student's output on it.
+        """The losses over the batches of all ranks, and the student's output on this rank's batch.
 
         average: the moving average, or None. teacher: (b, teacher dim) features, or None.
         """
         images, learning, frozen = batch.images, self.precision.learning, self.precision.frozen
-        backbone = self.student.tokens_from
-        # where all blocks learn, so do the embeddings, and the average has its own
+        backbone = self.student.backbone_interface
+        # if all blocks learn, the patch embedding learns too, and the moving average has a trunk of its own
         separate = isinstance(backbone, VisionTransformer) and backbone.frozen_blocks == 0
         with autocast(images.device, learning if separate else frozen):
             trunk = self.student.trunk(images)
@@ -65,7 +65,7 @@ class TrainingStep(nn.Module):
         return self.loss(self._loss_inputs(given, output, draws), {"mar": mar_ramp}), output.detach()
 
     def _loss_inputs(self, given: dict[str, Tensor], output: HeadOutput, draws: Draws) -> LossInputs:
-        """What the losses need: that which compares images is joined, the rest stays with each process."""
+        """The inputs that the losses need. Those of terms that compare images are gathered from all processes."""
         needs = self.loss.needs
         given = given | select_inputs(self.student.head, needs.joined | needs.local, output, draws)
         return LossInputs(

@@ -1,4 +1,4 @@
-"""The frozen teacher: its normed CLS of each uncorrupted training image, computed once and kept."""
+"""The frozen teacher: its normed CLS token of each original training image, computed once and cached."""
 
 import hashlib
 import json
@@ -25,40 +25,40 @@ _SHARD = 512
 
 
 class TeacherFeatures:
-    """(images, teacher dim) float32 features of all training records, on disk under `folder` in shards.
+    """Features (images, teacher dim), float32, of all training records, cached in shards in `folder`.
 
-    The images are neither augmented nor corrupted, so their features are constants; a broken-off computation
-    goes on with the first missing shard, and a damaged one is made again.
+    The images have no augmentation or weather, so their features are constants. An interrupted computation resumes
+    with the first missing shard; damaged shards are recomputed.
     """
 
     def __init__(self, name: str, size: int, records: Sequence[Record], folder: Path, device: torch.device) -> None:
-        self.features = torch.from_numpy(_compute(name, size, records, folder, device))
+        self.features = torch.from_numpy(_load_or_compute(name, size, records, folder, device))
 
     @property
     def dim(self) -> int:
-        """Width of the teacher's CLS."""
+        """Width of the teacher's CLS token."""
         return int(self.features.shape[1])
 
-    def of(self, records: Sequence[int], device: torch.device) -> Tensor:
+    def features_for(self, records: Sequence[int], device: torch.device) -> Tensor:
         """Features (b, dim) of the records with these indices."""
         return self.features[list(records)].to(device)
 
 
-def _compute(
+def _load_or_compute(
     name: str, size: int, records: Sequence[Record], folder: Path, device: torch.device
 ) -> NDArray[np.float32]:
-    """All features, from finished shards and the teacher."""
+    """The features of all records. Reads finished shards and computes the missing ones."""
     parts = [records[start : start + _SHARD] for start in range(0, len(records), _SHARD)]
     teacher_key = _teacher_key(name)
-    shards = [folder / f"{_key(teacher_key, size, part)}.npy" for part in parts]
+    shards = [folder / f"{_shard_name(teacher_key, size, part)}.npy" for part in parts]
     found: dict[Path, NDArray[np.float32]] = {}
     missing = []
     for shard, part in zip(shards, parts, strict=True):
-        kept = _read(shard, len(part))
-        if kept is None:
+        cached = _read_shard(shard, len(part))
+        if cached is None:
             missing.append((shard, part))
         else:
-            found[shard] = kept
+            found[shard] = cached
     if missing:
         teacher = load_backbone(name).eval().to(device)
         if isinstance(teacher, VisionTransformer):
@@ -77,33 +77,33 @@ def _compute(
     return np.concatenate([found[shard] for shard in shards])
 
 
-def _read(shard: Path, images: int) -> NDArray[np.float32] | None:
-    """The (images, dim) features in a shard; None where it is missing or damaged."""
+def _read_shard(shard: Path, images: int) -> NDArray[np.float32] | None:
+    """The features (images, dim) in a shard; None if it is missing or damaged."""
     try:
         block = np.load(shard, allow_pickle=False)
     except FileNotFoundError:
         return None
     except OSError as error:
         raise SkyPartError(
-            f"{shard}: cannot be read ({error.strerror or error}); mend its rights, or remove it"
+            f"{shard}: cannot be read ({error.strerror or error}); fix its permissions, or delete it"
         ) from error
-    except Exception:  # numpy has half a dozen kinds of error for a damaged header
+    except Exception:  # numpy raises half a dozen types of error for a damaged header
         return None
-    whole = isinstance(block, np.ndarray) and block.dtype == np.float32 and block.ndim == 2 and len(block) == images
-    return block if whole else None
+    valid = isinstance(block, np.ndarray) and block.dtype == np.float32 and block.ndim == 2 and len(block) == images
+    return block if valid else None
 
 
-def _key(teacher: str, size: int, records: Sequence[Record]) -> str:
-    """A name for a shard that changes with the teacher, the size and the images."""
+def _shard_name(teacher: str, size: int, records: Sequence[Record]) -> str:
+    """The name of a shard: a hash of the teacher, the input size and the images."""
     digest = hashlib.blake2b(f"{teacher}|{size}".encode(), digest_size=12)
     for record in records:
-        facts = record.path.stat()
-        digest.update(f"{record.path.resolve()}|{facts.st_size}|{facts.st_mtime_ns}\n".encode())
+        status = record.path.stat()
+        digest.update(f"{record.path.resolve()}|{status.st_size}|{status.st_mtime_ns}\n".encode())
     return digest.hexdigest()
 
 
 def _teacher_key(name: str) -> str:
-    """What tells a teacher from any other: the content of its files; its name where it has none on this disk."""
+    """Identifies a teacher by the content of its files, or by its name if it has no local files."""
     if name.startswith(UNTRAINED):
         return name
     if name.startswith(TRANSFORMERS):

@@ -18,6 +18,7 @@ from PIL import Image
 from skypart.atomic import atomic_path, write_text
 from skypart.errors import SkyPartError
 from skypart.images.decode import read_rgb
+from skypart.progress import with_progress
 
 TILE = 256
 """Edge of a web map tile in pixels."""

@@ -1,4 +1,4 @@
-"""Heads: from the tokens of a backbone to one embedding. A new head is one file here and one line in HEADS."""
+"""Heads turn the tokens of a backbone into one embedding. A new head is one file here and one line in HEADS."""
 
 from collections.abc import Mapping
 from importlib import import_module
@@ -19,7 +19,7 @@ HEADS = {
 }
 """Kind of a head -> `module:class`, imported on first use."""
 DEFAULT_KIND = "skypart"
-"""The kind of head in recipes and model files that name none."""
+"""The kind of head in recipes and model files without `kind`."""
 
 __all__ = [
     "DEFAULT_KIND",
@@ -38,7 +38,7 @@ __all__ = [
 
 
 def head_class(kind: str) -> type[Head]:
-    """The class of the heads of `kind`."""
+    """The class of heads of `kind`."""
     if kind not in HEADS:
         raise SkyPartError(f"unknown head {kind!r}; choose one of {', '.join(HEADS)}")
     module, _, name = HEADS[kind].partition(":")
@@ -47,12 +47,12 @@ def head_class(kind: str) -> type[Head]:
 
 
 def settings_class(kind: str) -> type[HeadSettings]:
-    """The dataclass of the settings of the heads of `kind`."""
+    """The settings dataclass of heads of `kind`."""
     return head_class(kind).settings_class
 
 
 def describe_settings(settings: HeadSettings) -> dict[str, Any]:
-    """Settings as plain data for a model file or a recipe. `kind` is omitted for the default head."""
+    """Settings as a dict for a model file or a recipe. `kind` is omitted for the default head."""
     kind = {} if settings.kind == DEFAULT_KIND else {"kind": settings.kind}
     return kind | settings.to_dict()
 
@@ -66,5 +66,5 @@ def read_settings(description: Mapping[str, Any]) -> HeadSettings:
 
 
 def build_head(settings: HeadSettings, dim: int) -> Head:
-    """A new head for tokens of width `dim`, its weights drawn from torch's generator."""
+    """A new head for tokens of width `dim`, initialised from torch's global generator."""
     return head_class(settings.kind)(settings, dim)

@@ -1,4 +1,4 @@
-"""The interface of a head: tokens in; embedding, and what losses and explanations need, out."""
+"""The interface of a head: tokens in; embedding and the inputs of losses and explanations out."""
 
 import dataclasses
 from abc import ABC, abstractmethod
@@ -17,7 +17,7 @@ from skypart.model.vit import Tokens
 
 @dataclass(frozen=True)
 class HeadSettings:
-    """Settings that every head has. Subclasses add their own as fields with defaults; a recipe's [head] sets them.
+    """Settings that every head has. Subclasses add fields with defaults; the section [head] of a recipe sets them.
 
     kind: the name of the head in HEADS. embedding_dim: length of the embedding.
     """
@@ -32,7 +32,7 @@ class HeadSettings:
 
 @dataclass(frozen=True)
 class Draws:
-    """The random numbers of one training step for b images, so that a step is a function of (seed, step).
+    """The random numbers of one training step for b images, so that a step depends only on (seed, step).
 
     head: what `Head.draw_noise` drew, (b, ...) or None. masked: (b, patches) bool, the patches hidden from masked
     reconstruction. patches: (b, m) indices of the patches that patch NCE compares.
@@ -57,7 +57,7 @@ class HeadOutput:
     embedding: Tensor
 
     def detach(self) -> Self:
-        """The output without its graph. Distributed data parallel waits for gradients of whatever has one."""
+        """The output without its graph. DistributedDataParallel expects gradients for all outputs with a graph."""
         tensors: dict[str, Any] = {
             field.name: value.detach()
             for field in dataclasses.fields(self)
@@ -67,7 +67,7 @@ class HeadOutput:
 
 
 class Readouts(NamedTuple):
-    """Ablations that read the same weights in another way. names: all of them, the usual one first."""
+    """Ablations that use the same weights differently. names: all of them, the default first."""
 
     names: tuple[str, ...]
     current: str
@@ -107,12 +107,12 @@ class Head(nn.Module, ABC):
         return None
 
     def loss_input(self, name: str, output: HeadOutput, draws: Draws) -> Tensor:
-        """The tensor called `name`, one of `loss_inputs`, of an output of this head."""
+        """The loss input called `name`, one of `loss_inputs`, for an output of this head."""
         raise KeyError(name)
 
     @property
     def widths(self) -> Mapping[str, int]:
-        """Size of the last axis of the embedding and of those loss inputs from which losses build layers."""
+        """Size of the last axis of the embedding and of the loss inputs for which losses build layers."""
         return {"embedding": self.settings.embedding_dim}
 
     def parameter_rules(self) -> dict[str, ParameterRule]:
@@ -120,12 +120,12 @@ class Head(nn.Module, ABC):
         return default_rules(self)
 
     def freeze_unused(self) -> None:
-        """Set requires_grad of all parameters: True for those that the current readout uses."""
+        """Set requires_grad of all parameters: True for those used by the current readout."""
         self.requires_grad_(True)
 
     @property
     def readouts(self) -> Readouts:
-        """The ablations that `set_readout` knows."""
+        """The readouts that `set_readout` accepts."""
         return Readouts(("full",), "full")
 
     def set_readout(self, readout: str) -> None:
@@ -134,14 +134,14 @@ class Head(nn.Module, ABC):
             raise SkyPartError(f"unknown readout {readout!r}; choose one of {', '.join(self.readouts.names)}")
 
     def adopt(self, settings: HeadSettings) -> None:
-        """Take over from a recipe what can change without new weights, when training starts from a saved model."""
+        """When training starts from a saved model: adopt the recipe's settings that do not need new weights."""
 
     def explain(self, output: HeadOutput, image: int) -> Explanation | None:
         """The parts of one image of an output; None for a head without parts."""
         return None
 
     def health(self, output: HeadOutput) -> dict[str, float]:
-        """Figures for the training log that show whether the head works as intended."""
+        """Scalars for the training log that show whether the head works as intended."""
         return {}
 
     def collapse_warning(self, output: HeadOutput) -> str:
@@ -149,10 +149,10 @@ class Head(nn.Module, ABC):
         return ""
 
     def extra_multiply_adds(self, patches: int) -> int:
-        """Multiply-adds of one image outside linear layers and convolutions."""
+        """Multiply-adds per image outside linear layers and convolutions."""
         return 0
 
 
 def select_inputs(head: Head, names: Collection[str], output: HeadOutput, draws: Draws) -> dict[str, Tensor]:
-    """Those of the loss inputs `names` that `head` computes, by name."""
+    """The loss inputs among `names` that `head` computes, by name."""
     return {name: head.loss_input(name, output, draws) for name in head.loss_inputs if name in names}

@@ -1,1 +1,1 @@
-"""The paper's head: prototypes compete for patches, a gate keeps the salient parts, three branches are fused."""
+"""The paper's head: prototypes compete for patches, a gate selects salient parts, and three branches are fused."""

@@ -1,4 +1,4 @@
-"""Altitude as a training-time nuisance: a scale and shift for each altitude bin, averaged at inference."""
+"""Altitude as a nuisance variable in training: a scale and shift per altitude bin, averaged at inference."""
 
 from collections.abc import Sequence
 
@@ -7,9 +7,9 @@ from torch import Tensor, nn
 
 
 class AltitudeFiLM(nn.Module):
-    """FiLM(z; a) = gamma_a * z + beta_a over bins a of altitude; evaluation always uses the mean of the bins.
+    """FiLM(z; a) = gamma_a * z + beta_a for altitude bin a. Evaluation always uses the mean over the bins.
 
-    bins: the altitudes in metres, one bin each; without any, one bin serves all images.
+    bins: altitudes in metres, one bin each. If there are none, all images share one bin.
     """
 
     centres: Tensor
@@ -22,7 +22,7 @@ class AltitudeFiLM(nn.Module):
         self.register_buffer("centres", torch.tensor(list(bins), dtype=torch.float32), persistent=False)
 
     def forward(self, tokens: Tensor, altitude: Tensor | None = None) -> Tensor:
-        """Modulate tokens (batch, patches, dim); in training by altitude (batch,) in metres, NaN where unknown."""
+        """Modulate tokens (batch, patches, dim). altitude: (batch,) metres, NaN if unknown; used only in training."""
         if not self.training or altitude is None or not len(self.centres):
             return self.mean(tokens)
         known = torch.isfinite(altitude)
@@ -32,5 +32,5 @@ class AltitudeFiLM(nn.Module):
         return gamma[:, None] * tokens + beta[:, None]
 
     def mean(self, tokens: Tensor) -> Tensor:
-        """The modulation averaged over all bins; equal to the mean of every bin's output, FiLM being affine."""
+        """The modulation averaged over all bins. Since FiLM is affine, it equals the mean output of all bins."""
         return self.gamma.mean(0) * tokens + self.beta.mean(0)

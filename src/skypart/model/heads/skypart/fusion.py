@@ -9,7 +9,7 @@ from torch.distributed.nn.functional import all_reduce
 from torch.nn.functional import normalize, relu
 
 Readout: TypeAlias = Literal["full", "cls", "part", "no_graph"]
-# Which of (part, CLS, graph) enter the embedding: the paper's ablations of the representation.
+# Which of (part, CLS, graph) the embedding uses: the paper's ablations of the representation.
 BRANCHES: dict[Readout, tuple[bool, bool, bool]] = {
     "full": (True, True, True),
     "cls": (False, True, False),
@@ -19,9 +19,9 @@ BRANCHES: dict[Readout, tuple[bool, bool, bool]] = {
 
 
 class JointBatchNorm(nn.BatchNorm1d):
-    """Batch norm over (batch, dim) whose training statistics span all processes, on any device.
+    """Batch norm over (batch, dim) with training statistics over all processes, on any device.
 
-    torch's SyncBatchNorm runs on GPUs only; losses over the gathered batch need the same on CPUs.
+    torch's SyncBatchNorm runs only on GPUs; losses over the gathered batch need the same on CPUs.
     """
 
     def forward(self, input: Tensor) -> Tensor:
@@ -57,7 +57,7 @@ class ClsBranch(nn.Module):
 
 
 class FusionGate(nn.Module):
-    """Weights for part, CLS and graph, non-negative and summing to 1, from the three themselves."""
+    """Predicts the weights of the part, CLS and graph branches: non-negative, with sum 1."""
 
     def __init__(self, dim: int, hidden: int) -> None:
         super().__init__()
@@ -67,12 +67,13 @@ class FusionGate(nn.Module):
         self.mlp = nn.Sequential(nn.Linear(3 * dim, hidden), nn.ReLU(), last)
 
     def forward(self, branches: Tensor, readout: Readout = "full") -> tuple[Tensor, Tensor]:
-        """Fuse unit branches (batch, 3, dim), part, CLS, graph: the unit embedding (batch, dim) and gate (batch, 3).
+        """Fuse unit branches (batch, 3, dim): part, CLS, graph. Returns the embedding (batch, dim), unit rows, and the
+        gate (batch, 3).
 
-        A branch that `readout` leaves out gets weight 0 and is not seen by the gate.
+        A branch that `readout` leaves out gets weight 0 and is hidden from the gate.
         """
         kept = torch.tensor(BRANCHES[readout], device=branches.device)
-        seen = branches.masked_fill(~kept[None, :, None], 0.0)
-        logits = self.mlp(seen.flatten(1)).masked_fill(~kept, float("-inf"))
+        visible = branches.masked_fill(~kept[None, :, None], 0.0)
+        logits = self.mlp(visible.flatten(1)).masked_fill(~kept, float("-inf"))
         gate = torch.softmax(logits, dim=-1)
-        return normalize((gate[..., None] * seen).sum(dim=1), dim=-1), gate
+        return normalize((gate[..., None] * visible).sum(dim=1), dim=-1), gate

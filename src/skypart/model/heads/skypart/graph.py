@@ -19,19 +19,19 @@ class GraphAttention(nn.Module):
             nn.init.xavier_uniform_(parameter)
 
     def forward(self, nodes: Tensor, active: Tensor) -> Tensor:
-        """Nodes (batch, n, dim) -> (batch, n, heads * width); only nodes `active` (batch, n) are listened to."""
+        """Nodes (batch, n, dim) -> (batch, n, heads * width). Nodes attend only to `active` (batch, n) nodes."""
         batch, count, _ = nodes.shape
         values = self.project(nodes).reshape(batch, count, self.heads, self.width)
-        spoken = (values * self.source).sum(-1)
-        heard = (values * self.target).sum(-1)
-        scores = leaky_relu(heard[:, :, None] + spoken[:, None], self.slope)
+        source = (values * self.source).sum(-1)
+        target = (values * self.target).sum(-1)
+        scores = leaky_relu(target[:, :, None] + source[:, None], self.slope)
         scores = scores.masked_fill(~active[:, None, :, None], float("-inf"))
         mixed = torch.einsum("bijh,bjhw->bihw", torch.softmax(scores, dim=2), values)
         return mixed.flatten(2) + self.bias
 
 
 class GraphReadout(nn.Module):
-    """Two (by default) graph attention layers over [descriptor; centroid] nodes, then a salience-weighted mean."""
+    """Graph attention layers over [descriptor; centroid] nodes, then a salience-weighted mean."""
 
     def __init__(self, dim: int, layers: int, heads: int, out: int) -> None:
         super().__init__()
@@ -44,7 +44,7 @@ class GraphReadout(nn.Module):
     def forward(self, descriptors: Tensor, centroids: Tensor, weight: Tensor, active: Tensor) -> Tensor:
         """Read the layout of descriptors (batch, n, dim) at centroids (batch, n, 2): (batch, out).
 
-        weight, active: (batch, n) salience and which prototypes are open.
+        weight: (batch, n) salience. active: (batch, n) bool, the open prototypes.
         """
         nodes = torch.cat([descriptors, centroids], dim=-1)
         for index, layer in enumerate(self.layers):

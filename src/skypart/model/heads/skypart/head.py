@@ -1,4 +1,4 @@
-"""The paper's head assembled: patch tokens -> parts -> part, CLS and graph branches -> one embedding."""
+"""The paper's head: patch tokens -> parts -> part, CLS and graph branches -> one embedding."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -30,14 +30,14 @@ Temperature = Annotated[float, Field(ge=1e-6)]
 
 @dataclass(frozen=True)
 class HeadConfig(HeadSettings):
-    """The paper's values as defaults, its ablations as switches.
+    """Settings of the paper's head. Defaults are the paper's values; ablations are switches.
 
-    altitude_bins: metres, one FiLM bin each; empty where altitudes are unknown.
+    altitude_bins: metres, one FiLM bin each; empty if altitudes are unknown.
     patch_layer, cls_layer: the block (1..depth) whose tokens the parts and the CLS branch read; 0: the last.
-    readout: `full`, or only `cls`, `part`, or both without the graph (`no_graph`).
+    readout: which branches the embedding uses: all (`full`), one (`cls`, `part`), or both of them (`no_graph`).
     salience_gate: False keeps all prototypes active with weight 1.
-    noisy_ranking: whether training noise also decides which parts are pooled, as the gate's equation has it. With
-        False it only opens and closes them, so that two views of a place pool the same parts from the first step.
+    noisy_ranking: whether training noise also affects which parts are pooled, as in the paper's equation. If False,
+        noise only opens and closes parts, so that two views of a place pool the same parts from the first step.
     """
 
     kind: ClassVar[str] = "skypart"
@@ -63,7 +63,7 @@ class HeadConfig(HeadSettings):
     salience_gate: bool = True
 
     def __post_init__(self) -> None:
-        """Raise for values that cannot work together."""
+        """Raise for values that do not work together."""
         if self.readout not in BRANCHES:
             raise SkyPartError(f"unknown readout {self.readout!r}; choose one of {', '.join(BRANCHES)}")
         if not 1 <= self.pooled_parts <= self.prototypes:
@@ -71,19 +71,21 @@ class HeadConfig(HeadSettings):
         if self.min_active < 1:
             raise SkyPartError(f"min_active={self.min_active} would let all prototypes close; use 1 or more")
         if self.graph_heads >= 1 and self.part_dim % self.graph_heads:
-            raise SkyPartError(f"graph_heads must divide part_dim = {self.part_dim}, unlike {self.graph_heads}")
+            raise SkyPartError(
+                f"graph_heads={self.graph_heads} must divide part_dim={self.part_dim}; change one of them"
+            )
         bins = self.altitude_bins
         if not all(map(math.isfinite, bins)) or any(low >= high for low, high in pairwise(bins)):
-            raise SkyPartError(f"altitude_bins = {list(bins)} must be increasing numbers of metres; sort them")
+            raise SkyPartError(f"altitude_bins = {list(bins)} must be increasing altitudes in metres; sort them")
 
 
 @dataclass(frozen=True)
 class SkyPartOutput(HeadOutput):
-    """One forward pass: b images, n patches, k prototypes, d embedding and c part channels.
+    """One forward pass over b images with n patches, k prototypes, d embedding channels and c part channels.
 
     embedding (b, d): unit length. part, cls, graph (b, d): the unit branches. gate (b, 3): their weights.
-    tokens (b, n, c): projected, altitude-modulated patch tokens. assignment (b, n, k): sums to 1 over k.
-    descriptors (b, k, c): refined parts. selected (b, 3c): the pooled part tokens before their MLP.
+    tokens (b, n, c): projected patch tokens after FiLM. assignment (b, n, k): sums to 1 over k.
+    descriptors (b, k, c): refined parts. selected (b, parts * c): the pooled parts before their MLP.
     salience (b, k): weight of each prototype, 0 if closed. active (b, k): bool. centroids (b, k, 2): (x, y) in [0, 1].
     grid: (rows, columns) of the patches.
     """
@@ -103,7 +105,7 @@ class SkyPartOutput(HeadOutput):
 
 
 class PartHead(Head):
-    """The paper's head. Reads two taps: the CLS token of one block, the patches of another."""
+    """The paper's head. Reads two taps: the CLS token of one block and the patches of another."""
 
     settings_class = HeadConfig
     settings: HeadConfig
@@ -185,7 +187,7 @@ class PartHead(Head):
         )
 
     def _gate_parts(self, descriptors: Tensor, assignment: Tensor, noise: Tensor | None) -> Salience:
-        """Salience of descriptors (b, k, c). Without the gate all are active, ranked by their share of the patches."""
+        """Salience of descriptors (b, k, c). Without the gate, all are active and ranked by their share of patches."""
         if self.settings.salience_gate:
             return cast(Salience, self.salience(descriptors, noise))
         ones = torch.ones(descriptors.shape[:2], device=descriptors.device)
@@ -199,7 +201,7 @@ class PartHead(Head):
         """See docs/losses.md for the shapes."""
         seen = cast(SkyPartOutput, output)
         match name:
-            case "branches":  # (b, branches, d): those that enter the embedding
+            case "branches":  # (b, branches, d): those that the readout uses
                 every = (seen.part, seen.cls, seen.graph)
                 used = BRANCHES[self.settings.readout]
                 return torch.stack([branch for branch, kept in zip(every, used, strict=True) if kept], dim=1)
@@ -232,7 +234,7 @@ class PartHead(Head):
         return default_rules(self, ("film.", "bank."))
 
     def freeze_unused(self) -> None:
-        """Let only learn what the readout uses."""
+        """Train only what the readout uses."""
         part, cls, graph = BRANCHES[self.settings.readout]
         self.part_branch.requires_grad_(part)
         self.graph_branch.requires_grad_(graph)
@@ -242,7 +244,7 @@ class PartHead(Head):
 
     @property
     def readouts(self) -> Readouts:
-        """The paper's ablations of the representation."""
+        """The paper's ablations of the representation, and the current one."""
         return Readouts(tuple(BRANCHES), self.settings.readout)
 
     def set_readout(self, readout: str) -> None:
@@ -251,7 +253,7 @@ class PartHead(Head):
         self.settings = replace(self.settings, readout=cast(Readout, readout))
 
     def adopt(self, settings: HeadSettings) -> None:
-        """Take over the readout."""
+        """Adopt the readout."""
         if isinstance(settings, HeadConfig):
             self.set_readout(settings.readout)
 
@@ -269,11 +271,11 @@ class PartHead(Head):
         )
 
     def health(self, output: HeadOutput) -> dict[str, float]:
-        """Use and entropy of the prototypes, active parts per image and the gate, as means over a batch."""
+        """Usage and entropy of the prototypes, active parts per image and the gate, as means over a batch."""
         return measure_health(cast(SkyPartOutput, output)).scalars()
 
     def collapse_warning(self, output: HeadOutput) -> str:
-        """A warning if one prototype has taken over, unless the parts are not used."""
+        """A warning if one prototype holds almost all patches."""
         health = measure_health(cast(SkyPartOutput, output))
         if not health.collapsed:
             return ""
@@ -290,10 +292,10 @@ class PartHead(Head):
 
 @dataclass(frozen=True)
 class Health:
-    """Means over a batch.
+    """Health of the prototypes, as means over a batch.
 
-    usage_entropy: entropy of the prototypes' shares over log k; 1: all equally used, 0: one takes all.
-    patch_entropy: mean entropy of a patch's assignment over log k; 0: every patch commits to one prototype.
+    usage_entropy: entropy of the prototypes' shares, divided by log k; 1: equal shares, 0: one has all patches.
+    patch_entropy: mean entropy of a patch's assignment, divided by log k; 0: each patch belongs to one prototype.
     largest: the share of the most used prototype. active: open prototypes per image. gate: part, CLS, graph.
     """
 
@@ -305,11 +307,11 @@ class Health:
 
     @property
     def collapsed(self) -> bool:
-        """Whether one prototype holds almost everything."""
+        """Whether one prototype holds almost all patches."""
         return self.largest > 0.8 or self.usage_entropy < 0.25
 
     def scalars(self) -> dict[str, float]:
-        """By name, for the log."""
+        """The values by name, for the log."""
         part, cls, graph = self.gate
         return {
             "usage_entropy": self.usage_entropy,

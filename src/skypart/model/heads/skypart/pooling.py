@@ -1,12 +1,12 @@
-"""Part-aware pooling: the few most salient parts side by side."""
+"""Part-aware pooling: concatenate the most salient parts."""
 
 from torch import Tensor, nn
 
 
 class PartPooling(nn.Module):
-    """The `parts` most salient descriptors, weighted by salience, in prototype order, through a two-layer MLP.
+    """A two-layer MLP on the `parts` most salient descriptors, weighted by salience, in prototype order.
 
-    Prototype order rather than salience order lets the two views of a place line up.
+    Prototype order, unlike salience order, is the same in both views of a place.
     """
 
     def __init__(self, dim: int, parts: int, out: int) -> None:

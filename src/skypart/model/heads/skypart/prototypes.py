@@ -1,4 +1,4 @@
-"""Prototypes that compete for patch tokens, and the parts they gather."""
+"""Prototypes compete for patch tokens; each aggregates its tokens into a part."""
 
 import torch
 from torch import Tensor, nn
@@ -6,7 +6,7 @@ from torch.nn.functional import normalize
 
 
 class PrototypeBank(nn.Module):
-    """Learnable prototypes; every patch commits to them by a softmax over prototypes, not over patches."""
+    """Learnable prototypes. Each patch is assigned by a softmax over prototypes, not over patches."""
 
     def __init__(self, count: int, dim: int, temperature: float) -> None:
         super().__init__()
@@ -30,14 +30,15 @@ class PartAggregation(nn.Module):
     def forward(self, tokens: Tensor, assignment: Tensor, visible: Tensor | None = None) -> Tensor:
         """Descriptors (batch, prototypes, dim) of tokens (batch, patches, dim), assigned (batch, patches, prototypes).
 
-        visible: (batch, patches) bool; hidden tokens have no part in the result.
+        visible: (batch, patches) bool; hidden tokens do not affect the result.
         """
         parts = weighted_mean(tokens, assignment, visible)
         return parts + self.refine(parts)  # type: ignore[no-any-return]
 
 
 def weighted_mean(values: Tensor, assignment: Tensor, visible: Tensor | None = None) -> Tensor:
-    """Mean of values (batch or 1, patches, dim) under assignment (batch, patches, prototypes), a row a prototype."""
+    """Mean (batch, prototypes, dim) of values (batch or 1, patches, dim), weighted by assignment (batch, patches,
+    prototypes)."""
     if visible is not None:
         assignment = assignment * visible[..., None]
         values = values.masked_fill(~visible[..., None], 0.0)
@@ -46,7 +47,7 @@ def weighted_mean(values: Tensor, assignment: Tensor, visible: Tensor | None = N
 
 
 def patch_centres(grid: tuple[int, int], like: Tensor) -> Tensor:
-    """Centres (1, rows * columns, 2) of the patches as (x, y) in [0, 1], on the device and of the type of `like`."""
+    """Centres (1, rows * columns, 2) of the patches as (x, y) in [0, 1], with the device and dtype of `like`."""
     rows, columns = grid
     y = (torch.arange(rows, device=like.device, dtype=like.dtype) + 0.5) / rows
     x = (torch.arange(columns, device=like.device, dtype=like.dtype) + 0.5) / columns

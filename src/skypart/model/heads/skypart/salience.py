@@ -1,4 +1,4 @@
-"""Which prototypes matter in this image: a Gumbel-sigmoid gate with a floor."""
+"""The salience gate: a Gumbel-sigmoid that decides which prototypes are active in an image."""
 
 from typing import NamedTuple
 
@@ -7,9 +7,9 @@ from torch import Tensor, nn
 
 
 class Salience(NamedTuple):
-    """All (batch, prototypes): weight in [0, 1], 0 where closed; active, bool, where open; order to rank them by.
+    """All (batch, prototypes). weight: in [0, 1], 0 if closed. active: bool, True if open. order: the ranking score.
 
-    `order` are the logits: their ranking survives where the sigmoid saturates.
+    `order` holds the logits, which still rank prototypes where the sigmoid saturates.
     """
 
     weight: Tensor
@@ -18,10 +18,10 @@ class Salience(NamedTuple):
 
 
 class SalienceGate(nn.Module):
-    """sigmoid((logit + noise) / temperature), closed where it does not exceed 0.5, but for the `min_active` largest.
+    """sigmoid((logit + noise) / temperature). Closes prototypes at 0.5 or below, except the `min_active` largest.
 
-    The decision is hard, its gradient passes straight through: a closed prototype weighs exactly 0 and still
-    learns. Noise, Gumbel(0, 1), is added in training only.
+    The decision is hard with a straight-through gradient: a closed prototype has weight exactly 0 and still learns.
+    Gumbel(0, 1) noise is added only in training.
     """
 
     def __init__(
@@ -36,7 +36,7 @@ class SalienceGate(nn.Module):
         self.mlp = nn.Sequential(nn.Linear(dim, hidden), nn.GELU(), last)
 
     def forward(self, descriptors: Tensor, noise: Tensor | None = None) -> Salience:
-        """Gate descriptors (batch, prototypes, dim); training noise (batch, prototypes) is drawn here if not given."""
+        """Gate descriptors (batch, prototypes, dim). noise: (batch, prototypes), for training; drawn if None."""
         logits = self.mlp(descriptors).squeeze(-1)
         order = logits
         if self.training:
@@ -51,6 +51,6 @@ class SalienceGate(nn.Module):
 
 
 def gumbel_noise(like: Tensor, generator: torch.Generator | None = None) -> Tensor:
-    """Gumbel(0, 1) noise of the shape, type and device of `like`."""
+    """Gumbel(0, 1) noise with the shape, dtype and device of `like`."""
     uniform = torch.rand(like.shape, generator=generator, device=generator.device if generator else like.device)
     return -torch.log(-torch.log(uniform.clamp(1e-7, 1 - 1e-7))).to(like)

@@ -13,7 +13,7 @@ from torch import Tensor
 from skypart.errors import SkyPartError
 from skypart.model import VisionTransformer, ViTConfig, load_backbone
 from skypart.model.positions import sincos_positions
-from tests.model.builders import pictures, scrambled_vit
+from tests.model.builders import random_images, scrambled_vit
 
 State = dict[str, Tensor]
 PLAIN = ViTConfig(patch=14, dim=128, depth=2, heads=2, hidden=256, grid=(4, 4), layer_scale=False)
@@ -23,7 +23,7 @@ SCALED = replace(PLAIN, layer_scale=True)
 def tokens(vit: torch.nn.Module, rows: int = 4, columns: int = 4) -> Tensor:
     """CLS and patches together, (2, 1 + patches, dim)."""
     with torch.no_grad():
-        found = vit.eval()(pictures(2, rows * 14, columns * 14))[0]
+        found = vit.eval()(random_images(2, rows * 14, columns * 14))[0]
     return torch.cat([found.cls[:, None], found.patches], dim=1)
 
 
@@ -86,7 +86,7 @@ NAMINGS: dict[str, Callable[[State], object]] = {
 
 
 @pytest.mark.parametrize("naming", NAMINGS)
-def test_names_do_not_change_tokens(naming: str, tmp_path: Path) -> None:
+def test_every_key_naming_gives_the_same_tokens(naming: str, tmp_path: Path) -> None:
     vit = scrambled_vit(SCALED)
     torch.save(NAMINGS[naming](state_of(vit)), tmp_path / "weights.pth")
     same = loaded(tmp_path / "weights.pth")
@@ -158,7 +158,7 @@ def test_mocov3_has_twelve_heads_and_keeps_the_trained_encoder(turned: bool, tmp
     torch.save({"epoch": 300, "arch": "vit_small", "state_dict": state, "optimizer": {}}, tmp_path / "vit-s.pth.tar")
     same = loaded(tmp_path / "vit-s.pth.tar")
     assert same.config == config
-    images = pictures(1, 224, 224)
+    images = random_images(1, 224, 224)
     with torch.no_grad():
         assert torch.equal(same.eval()(images)[0].patches, base(images)[0].patches)
 
@@ -185,7 +185,7 @@ def test_deit_distillation_token_is_one_more_prefix_token(form: str, tmp_path: P
     same = loaded(tmp_path / "deit.pth")
     assert same.config.registers == 1
     # Token by token, with the blocks of the plain model.
-    images = pictures(2, 56, 56)
+    images = random_images(2, 56, 56)
     with torch.no_grad():
         start, _ = plain.embed(images)
         x = torch.cat([start[:, :1], (extra + place).expand(2, -1, -1), start[:, 1:]], dim=1)
@@ -210,7 +210,7 @@ def test_every_mismatch_is_listed(tmp_path: Path) -> None:
     assert "wrong shape (1): blocks.0.attn.proj.weight (128, 64) instead of (128, 128)" in text
 
 
-def test_a_third_of_an_attention_layer_is_missed(tmp_path: Path) -> None:
+def test_an_incomplete_attention_layer_is_reported(tmp_path: Path) -> None:
     state = huggingface(state_of(scrambled_vit(SCALED)))
     del state["encoder.layer.0.attention.attention.key.weight"]
     torch.save(state, tmp_path / "cut.pth")
@@ -218,16 +218,16 @@ def test_a_third_of_an_attention_layer_is_missed(tmp_path: Path) -> None:
         load_backbone(str(tmp_path / "cut.pth"))
 
 
-def test_long_lists_are_cut_with_their_count(tmp_path: Path) -> None:
+def test_long_lists_of_keys_are_shortened(tmp_path: Path) -> None:
     state = state_of(scrambled_vit(SCALED)) | {f"extra.{i:02d}": torch.zeros(1) for i in range(20)}
     torch.save(state, tmp_path / "long.pth")
     with pytest.raises(SkyPartError, match=r"unexpected \(20\): .*extra.11 and 8 more"):
         load_backbone(str(tmp_path / "long.pth"))
 
 
-def test_other_architectures_are_named_as_such(tmp_path: Path) -> None:
+def test_other_architectures_are_refused(tmp_path: Path) -> None:
     torch.save({"conv1.weight": torch.zeros(64, 3, 7, 7), "fc.weight": torch.zeros(10, 64)}, tmp_path / "resnet.pth")
-    with pytest.raises(SkyPartError, match=r"resnet.pth: not a vision transformer.*transformers:NAME"):
+    with pytest.raises(SkyPartError, match=r"resnet.pth: not a supported vision transformer.*transformers:NAME"):
         load_backbone(str(tmp_path / "resnet.pth"))
     state = state_of(scrambled_vit(SCALED))
     state["pos_embed"] = state["pos_embed"][:, :-2].contiguous()

@@ -1,4 +1,4 @@
-"""From any published key naming (original, Hugging Face, timm) to ours, and from tensors to a ViT's shape."""
+"""Convert published weights (original, Hugging Face, timm key names) to ours; infer a ViT's shape from its tensors."""
 
 import re
 from collections.abc import Mapping
@@ -55,8 +55,8 @@ _BLOCK = re.compile(r"^(?:encoder\.layer|layers|blocks(?:\.\d+(?=\.\d))?)\.(\d+)
 _QKV = re.compile(r"^attention\.(?:attention\.)?(query|key|value|q_proj|k_proj|v_proj)\.(weight|bias)$")
 
 
-def translate(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Rename a published state dict to our (the original DINOv2) key names; heads and mask tokens are left out."""
+def convert_state_dict(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Rename the keys of a published state dict to ours, those of the original DINOv2. Drops heads and mask tokens."""
     renamed: dict[str, Tensor] = {}
     thirds: dict[str, dict[str, Tensor]] = {}
     for key, tensor in _without_prefixes(state).items():
@@ -81,7 +81,7 @@ def translate(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 
 def _without_prefixes(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Strip wrappers such as `module.` or `backbone.`; of MoCo v3's two encoders the trained one is kept."""
+    """Strip prefixes such as `module.` or `backbone.`. Of MoCo v3's two encoders, keeps the trained one."""
     keys = dict(state)
     changed = True
     while changed:
@@ -102,9 +102,9 @@ def _outside_block(key: str) -> str:
 
 
 def _uniform_prefix(state: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Give the CLS token its own position where it lacks one, and fold a distillation token into the registers.
+    """Add a position for the CLS token if it has none, and turn a distillation token into a register.
 
-    timm stores register models without a CLS position; DeiT-like files have a second prefix token with one.
+    timm stores register models without a CLS position; DeiT-like files have a distillation token with a position.
     """
     if "pos_embed" not in state or "cls_token" not in state:
         return state
@@ -119,12 +119,12 @@ def _uniform_prefix(state: dict[str, Tensor]) -> dict[str, Tensor]:
 
 
 def _square(count: int) -> bool:
-    """Whether `count` is a square number above zero."""
+    """Whether `count` is a positive square number."""
     return count > 0 and int(count**0.5 + 0.5) ** 2 == count
 
 
 def _is_sincos(positions: Tensor, grid: tuple[int, int]) -> bool:
-    """Whether patch positions (1, rows * columns, dim) are the fixed ones, rows first or (in re-trainings) columns."""
+    """Whether patch positions (1, rows * columns, dim) are the fixed ones: row channels first, or column channels."""
     fixed = sincos_positions(positions.shape[-1], grid)
     turned = fixed.roll(positions.shape[-1] // 2, dims=-1)
     return torch.allclose(positions, fixed, atol=1e-3) or torch.allclose(positions, turned, atol=1e-3)
@@ -136,10 +136,10 @@ def infer_config(
     declared: Mapping[str, Any] | None = None,
     position_mode: PositionMode = "original",
 ) -> ViTConfig:
-    """The shape of the ViT that `state` (our key names) belongs to.
+    """The configuration of the ViT whose weights are `state` (our key names).
 
-    declared: a Hugging Face `config.json`, which knows what tensors do not show (heads, norm epsilon).
-    Without it heads are 64 channels wide, but for sine-cosine positions at width 384: MoCo v3 S has 12.
+    declared: a Hugging Face `config.json`, for what tensors do not show (number of heads, norm epsilon).
+    Without it, heads are 64 channels wide, except in MoCo v3 S (sine-cosine positions, width 384), which has 12 heads.
     """
     declared = declared or {}
     try:
@@ -147,14 +147,14 @@ def infer_config(
         first = state["blocks.0.mlp.fc1.weight"]
     except KeyError as error:
         raise SkyPartError(
-            f"{source}: not a vision transformer this program knows (no {error.args[0]}); "
-            "it reads DINOv2, DINO, iBOT and MoCo v3 files, others through backbone='transformers:NAME'"
+            f"{source}: not a supported vision transformer (no {error.args[0]}); "
+            "use a DINOv2, DINO, iBOT or MoCo v3 file, or backbone='transformers:NAME' for other models"
         ) from None
     dim = positions.shape[-1]
     count = positions.shape[1] - 1
     if not _square(count):
         raise SkyPartError(
-            f"{source}: {count} positions do not form a square grid; the file is cut or of another model"
+            f"{source}: {count} positions do not form a square grid; the file is truncated or of another model"
         )
     grid = (round(count**0.5), round(count**0.5))
     depth = 1 + max(int(key.split(".")[1]) for key in state if key.startswith("blocks."))
