@@ -2,17 +2,21 @@
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
+import cv2
 import numpy as np
 import pytest
 
 from skypart.geo.footprint import Footprint
 from skypart.geo.geodesy import LocalFrame, distance_m
+from skypart.images.decode import RgbImage
 from skypart.maps.store import Hit
+from skypart.position.confidence import MATCHING_VERSION, default_calibration
 from skypart.position.fix import Hints, Peak
-from skypart.position.homography import transform
-from skypart.position.matching import ImagePatches, PatchMatch, Refinement
+from skypart.position.homography import transform, warp
+from skypart.position.matching import ImagePatches, PatchMatch, PatchReader, Refinement
 from skypart.position.search import (
     MAX_PEAKS,
     GroundView,
@@ -23,6 +27,8 @@ from skypart.position.search import (
     tilted_view,
     tilts_to_try,
 )
+from tests.position.stand_in import ColourEmbedder, quilt
+from tests.position.test_homography import similarity
 
 MUNICH = LocalFrame(latitude=48.1, longitude=11.5)
 
@@ -126,9 +132,22 @@ def test_views_are_another_place_once_the_vote_has_fallen_to_half(apart: float, 
     assert sum(peak.weight for peak in found) == pytest.approx(1.0)
 
 
+def test_many_poor_views_do_not_outvote_two_good_ones() -> None:
+    """Ten votes of 0.01 around the best view weigh less than two votes of 0.9 that agree."""
+    poor, good = 0.8 + 0.05 * math.log(0.01), 0.8 + 0.05 * math.log(0.9)
+    crowd = [(0.0, 0.0, 0.8), *((1.0 + i, 0.0, poor) for i in range(10))]
+    peaks = find_peaks(hits([*crowd, (1000.0, 0.0, good), (1000.0, 1.0, good)]))
+    assert distance(peaks[0], 1000.0, 0.5) < 1.0 and peaks[0].weight == pytest.approx(1.8 / 2.9, abs=1e-3)
+
+
+def test_there_are_at_most_five_peaks() -> None:
+    found = find_peaks(hits([(1000.0 * i, 0.0, 0.8 - 0.01 * i) for i in range(8)]))
+    assert [round(distance(peak, 0.0, 0.0) / 1000.0) for peak in found] == [0, 1, 2, 3, 4]
+
+
 # --- matching -------------------------------------------------------------------------------------------------------
 
-PATCHES = 196
+PATCHES = 200
 PHOTO = ImagePatches(np.zeros((PATCHES, 9), np.float32), np.zeros((PATCHES, 2)), aspect=0.75)
 
 
@@ -162,6 +181,55 @@ def find(search: MatchSearch, places: int = 1, hints: Hints | None = None) -> Re
     """Search at places 1 km apart."""
     found = hits([(1000.0 * i, 0.0, 0.8 - 0.1 * i) for i in range(places)])
     return search.find(PHOTO, found, find_peaks(found), hints or Hints())
+
+
+def test_the_defaults_are_those_of_the_shipped_calibration() -> None:
+    """Other defaults give other evidence: increment MATCHING_VERSION and fit the default calibration again."""
+    assert LocateOptions() == LocateOptions(
+        views=48, places=4, headings=8, min_inlier_share=0.11, stop_inlier_share=0.2, rewarp_rounds=2
+    )
+    assert MATCHING_VERSION == default_calibration().matching == 3
+
+
+class QuiltIndex:
+    """Shows the same quilt everywhere south of 48.5 degrees and nothing north of it; records what is asked for."""
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[float, int]] = []
+
+    def view(self, ground: Footprint, size: int) -> RgbImage | None:
+        self.asked.append((ground.metres, size))
+        return None if ground.latitude > 48.5 else np.asarray(cv2.resize(quilt(1, 112), (size, size)), np.uint8)
+
+
+def test_views_are_rendered_warped_and_compared() -> None:
+    """The photo is a part of the map: its own view matches best, a view without map data is skipped."""
+    index: Any = QuiltIndex()
+    reader = PatchReader(ColourEmbedder())
+    photo = reader.read([quilt(1, 112)])[0]
+    search = MatchSearch(index, reader, LocateOptions())
+    here = Footprint(latitude=48.1, longitude=11.5, metres=100.0)
+    north = replace(here, latitude=49.0)
+    assert search.match_views(photo, []) is None
+    assert search.match_views(photo, [GroundView(north), GroundView(north, np.eye(3))]) is None
+    assert index.asked == [(100.0, 112), (100.0, 224)], "a view to be warped is rendered at twice the size"
+    plain = search.match_views(photo, [GroundView(north), GroundView(here)])
+    assert plain is not None and plain.match.inliers > 150 and plain.ground_m == pytest.approx(100.0, rel=0.02)
+    magnified = similarity(0.7)
+    for views in ([GroundView(here, magnified), GroundView(here)], [GroundView(here), GroundView(here, magnified)]):
+        best = search.match_views(photo, views)
+        assert best is not None and best.match.inliers > 150, "the better of two views"
+
+
+def test_the_homography_of_a_warped_view_leads_to_the_ground() -> None:
+    """A view warped by half the map's edge: the photo that shows it has half the ground width."""
+    index: Any = QuiltIndex()
+    reader = PatchReader(ColourEmbedder())
+    half = similarity(0.5)
+    photo = reader.read([warp(cv2.resize(quilt(1, 112), (224, 224)), half, 112)])[0]
+    ground = Footprint(latitude=48.1, longitude=11.5, metres=100.0)
+    found = MatchSearch(index, reader, LocateOptions()).match_views(photo, [GroundView(ground, half)])
+    assert found is not None and found.ground_m == pytest.approx(50.0, rel=0.02)
 
 
 @pytest.mark.parametrize(("inliers", "accepted"), [(6, False), (21, False), (22, True)])
