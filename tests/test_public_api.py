@@ -1,4 +1,4 @@
-"""What `import skypart` offers."""
+"""The public names of `import skypart`, and what importing it costs."""
 
 import subprocess
 import sys
@@ -21,11 +21,26 @@ def test_load_save_round_trip(tmp_path: Path, tiny_model: SkyPart) -> None:
     assert np.array_equal(loaded.embed([photo]), skypart.load(second).embed([photo]))
 
 
-def test_an_unknown_name_is_an_attribute_error() -> None:
+def test_an_unknown_name_raises_attribute_error() -> None:
     with pytest.raises(AttributeError, match="no attribute 'lode'"):
         skypart.lode  # noqa: B018
 
 
-def test_importing_the_package_does_not_import_torch() -> None:
-    code = "import sys, skypart, skypart.cli; sys.exit('torch' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+HEAVY = ("torch", "matplotlib", "rasterio", "cv2")
+"""Packages that take long to import and are not needed for the first line of help."""
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "import skypart",
+        "import skypart.cli",
+        "from skypart.cli import app; app(['--help'], standalone_mode=False)",
+        "from skypart.cli import app; app(['--version'], standalone_mode=False)",
+        "from skypart.cli import app; app(['index', '--help'], standalone_mode=False)",
+    ],
+)
+def test_import_and_help_load_no_heavy_package(code: str) -> None:
+    script = f"{code}\nimport sys\nprint([name for name in {HEAVY} if name in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "[]"

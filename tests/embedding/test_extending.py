@@ -1,6 +1,9 @@
 """The worked example of docs/extending.md: a new runtime, used by every command that needs a model."""
 
 import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import cv2
@@ -145,6 +148,31 @@ def test_evaluate(run: Run, model: Path, tmp_path: Path) -> None:
     assert code == 0, error
     result = json.loads((out / "result.json").read_text())
     assert result["digest"] == skypart.load(model).digest and "100.00" in text
+
+
+def test_other_runtimes_need_no_torch(model: Path, tmp_path: Path) -> None:
+    write_map(tmp_path / "town.tif")
+    write_photo(tmp_path / "photo.png", 150, 150)
+    write_dataset(tmp_path / "data")
+    commands = (
+        "index town.tif -o i --model model.npz --sizes 100",
+        "locate i photo.png",
+        "evaluate model.npz data -o out --cache cache",
+    )
+    script = (
+        "import sys\n"
+        "from skypart.cli import app\n"
+        "from skypart.embedding import register_runtime\n"
+        "register_runtime('.npz', 'projection_runtime:load_projection')\n"
+        f"for command in {commands}:\n"
+        "    app(command.split(), standalone_mode=False)\n"
+        "assert 'torch' not in sys.modules\n"
+    )
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(EXAMPLES), *sys.path])}
+    done = subprocess.run(
+        [sys.executable, "-c", script], cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
 
 
 def test_serve(run: Run, model: Path, tmp_path: Path) -> None:
