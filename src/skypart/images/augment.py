@@ -2,10 +2,12 @@
 
 import math
 from dataclasses import dataclass
+from typing import Annotated
 
 import cv2
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import Field
 
 from skypart.images.decode import RgbImage
 from skypart.images.preprocess import Preprocessing
@@ -18,6 +20,8 @@ MAX_ASPECT = 16 / 9
 """Largest aspect ratio of `photograph`; the smallest is 1."""
 MIN_FRAME = 0.7
 """Smallest edge of a frame of `photograph`, as a share of the largest frame that fits."""
+
+Probability = Annotated[float, Field(ge=0, le=1)]
 
 
 @dataclass(frozen=True)
@@ -36,25 +40,25 @@ class Augmentation:
     rotate satellite tiles by a random multiple of 90 degrees, for data whose drone images have any heading.
     """
 
-    crop: float = 0.7
-    aspect: float = 1.2
+    crop: Annotated[float, Field(ge=1e-3, le=1)] = 0.7
+    aspect: Annotated[float, Field(ge=1, le=100)] = 1.2
     brightness: float = 0.3
     contrast: float = 0.3
     saturation: float = 0.3
     hue: float = 0.03
-    grey: float = 0.05
-    blur: float = 0.1
+    grey: Probability = 0.05
+    blur: Probability = 0.1
     rotation: float = 0.0
-    dusk: float = 0.0
-    haze: float = 0.0
-    coarse: float = 0.0
-    jpeg: float = 0.0
-    cast: float = 0.0
-    tone: float = 0.0
-    photo: float = 0.0
-    night: float = 0.0
-    sharp: float = 0.0
-    mirror: float = 0.0
+    dusk: Probability = 0.0
+    haze: Probability = 0.0
+    coarse: Probability = 0.0
+    jpeg: Probability = 0.0
+    cast: Annotated[float, Field(ge=0, le=10)] = 0.0
+    tone: Annotated[float, Field(ge=0, le=3)] = 0.0
+    photo: Probability = 0.0
+    night: Probability = 0.0
+    sharp: Probability = 0.0
+    mirror: Probability = 0.0
     quarter_turns: bool = False
 
     def orient(self, image: RgbImage, satellite: bool, shared: int, own: int) -> RgbImage:

@@ -142,32 +142,8 @@ def build_recipe(sections: Mapping[str, Any], source: str) -> Recipe:
     return recipe
 
 
-_AUGMENT_LIMITS = {
-    "crop": (1e-3, 1),
-    "aspect": (1, 100),
-    "grey": (0, 1),
-    "blur": (0, 1),
-    "dusk": (0, 1),
-    "haze": (0, 1),
-    "coarse": (0, 1),
-    "jpeg": (0, 1),
-    "cast": (0, 10),
-    "tone": (0, 3),
-    "photo": (0, 1),
-    "night": (0, 1),
-    "sharp": (0, 1),
-    "mirror": (0, 1),
-}
-
-
 def _check(recipe: Recipe, source: str) -> None:
     """Raise for values that do not work together. Limits of single values are on their fields."""
-    for key, (least, most) in _AUGMENT_LIMITS.items():
-        value = getattr(recipe.augment, key)
-        if not least <= value <= most:
-            raise SkyPartError(
-                f"{source}: augment.{key} = {value!r} is out of range; choose a value between {least:g} and {most:g}"
-            )
     if recipe.loss.alt and getattr(recipe.head, "altitude_bins", None) == ():
         raise SkyPartError(
             f"{source}: head.altitude_bins is empty, but the altitude loss is on; list the data's altitudes in metres, "
