@@ -72,6 +72,14 @@ def load_backbone(name: str, revision: str | None = None, position_mode: Positio
     return vit_from_source(resolve(name, revision), position_mode)
 
 
+def check_backbone(name: str) -> None:
+    """Raise if a backbone cannot be had: an unknown name, a missing file, or a hub that cannot be reached."""
+    if name.startswith(UNTRAINED):
+        untrained_backbone(name)
+    elif not name.startswith(TRANSFORMERS):
+        resolve(name)
+
+
 def untrained_backbone(name: str) -> VisionTransformer:
     """`untrained:tiny` or `untrained:vits14`: random weights, for tests and for trials without a weights file."""
     shapes = {

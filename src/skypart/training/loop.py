@@ -59,6 +59,28 @@ def train(run: Run, done: Callable[[dict[str, float]], bool] | None = None) -> R
     return Result(model, best if best.is_file() else None, progress, loop.idle, loop.finished)
 
 
+def time_steps(run: Run, steps: int) -> float:
+    """Seconds per optimiser step, waiting for images included, over `steps` steps after a first one; writes no file.
+
+    The run is trained by these steps and must not be used afterwards.
+    """
+    loop = _Loop(run, Progress(), None)
+    accumulate = run.recipe.batch.accumulate
+    batches = run.data.epoch(0)
+    ends: list[float] = []
+    for accumulated in zip(*[batches] * accumulate, strict=False):
+        for number, batch in enumerate(accumulated):
+            report, _ = loop._forward(batch.to(run.workers.device), len(ends) * accumulate + number)
+            (report.total / accumulate).backward()  # type: ignore[no-untyped-call]
+        loop._update(1e-6, [])
+        ends.append(time.perf_counter())
+        if len(ends) > steps:
+            break
+    if len(ends) < 2:
+        raise SkyPartError("an epoch of one step is too short to estimate the time; raise batch.steps")
+    return (ends[-1] - ends[0]) / (len(ends) - 1)
+
+
 class _Loop:
     """The state of a running loop."""
 

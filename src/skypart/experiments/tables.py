@@ -1,0 +1,360 @@
+"""The tables of a comparison: headline, altitudes, weather, differences with their intervals; four file formats."""
+
+import csv
+import io
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+
+from skypart.atomic import write_text
+from skypart.datasets.records import ARROWS, arrow_name
+from skypart.evaluation.published import published_rows
+from skypart.evaluation.tables import Row
+from skypart.experiments.measure import CLEAN, RowScores
+from skypart.experiments.plan import RowPlan
+from skypart.experiments.run import Comparison
+from skypart.experiments.statistics import Difference, paired_bootstrap, spread
+from skypart.images.weather import CONDITIONS, LABELS
+from skypart.model.cost import Cost, measure_cost
+from skypart.model.storage import load_model
+
+Mark = Literal["", "catastrophic", "large", "minor", "quoted"]
+CATASTROPHIC, LARGE = 10.0, 2.0
+"""Drops in points from which the paper shades a row red, and blue."""
+_COLOURS = {"catastrophic": "red", "large": "blue", "minor": "gray", "quoted": "gray"}
+
+
+@dataclass(frozen=True)
+class Cell:
+    """Text of a cell, and how it is shaded."""
+
+    text: str
+    mark: Mark = ""
+
+
+@dataclass(frozen=True)
+class Sheet:
+    """One table. name: of its files. rows: cells under the headings; `blocks` start a block before a row."""
+
+    name: str
+    caption: str
+    headings: Sequence[str]
+    rows: Sequence[Sequence[Cell]]
+    blocks: dict[int, str] = field(default_factory=dict)
+
+    def to_csv(self) -> str:
+        """CSV with the caption in a comment above the headings."""
+        out = io.StringIO()
+        out.write(f"# {self.caption}\n")
+        writer = csv.writer(out, lineterminator="\n")
+        writer.writerow(self.headings)
+        writer.writerows([cell.text for cell in row] for row in self.rows)
+        return out.getvalue()
+
+    def to_markdown(self) -> str:
+        """A Markdown table under its caption; blocks are rows of their own."""
+        lines = [self.caption, "", _pipes(self.headings), _pipes(["---"] + ["---:"] * (len(self.headings) - 1))]
+        for number, row in enumerate(self.rows):
+            if number in self.blocks:
+                lines.append(_pipes([f"**{self.blocks[number]}**"] + [""] * (len(self.headings) - 1)))
+            lines.append(_pipes([f"*{c.text}*" if c.mark == "quoted" and c.text else c.text for c in row]))
+        return "\n".join(lines) + "\n"
+
+    def to_latex(self) -> str:
+        """A LaTeX table (booktabs, xcolor) with the paper's shading."""
+        body: list[str] = []
+        for number, row in enumerate(self.rows):
+            if number in self.blocks:
+                body += [
+                    r"\midrule",
+                    rf"\multicolumn{{{len(self.headings)}}}{{@{{}}l}}{{\textit{{{_tex(self.blocks[number])}}}}} \\",
+                ]
+            body.append(" & ".join(_coloured(cell) for cell in row) + r" \\")
+        heads = " & ".join(rf"\textbf{{{_tex(head)}}}" for head in self.headings)
+        return "\n".join(
+            [
+                r"% needs \usepackage{booktabs,graphicx,xcolor}",
+                r"\begin{table}[ht]",
+                r"\centering\small",
+                rf"\caption{{{_tex(self.caption)}}}",
+                r"\resizebox{\textwidth}{!}{%",
+                rf"\begin{{tabular}}{{@{{}}l{'r' * (len(self.headings) - 1)}@{{}}}}",
+                r"\toprule",
+                heads + r" \\",
+                r"\midrule",
+                *body,
+                r"\bottomrule",
+                r"\end{tabular}}",
+                r"\end{table}",
+                "",
+            ]
+        )
+
+    def to_data(self) -> dict[str, Any]:
+        """Plain data for JSON."""
+        rows = [[{"text": c.text, "mark": c.mark} for c in row] for row in self.rows]
+        blocks = {str(number): name for number, name in self.blocks.items()}
+        return {
+            "name": self.name,
+            "caption": self.caption,
+            "headings": list(self.headings),
+            "rows": rows,
+            "blocks": blocks,
+        }
+
+
+def write_sheets(folder: Path, sheets: Sequence[Sheet]) -> None:
+    """Write every table as JSON, CSV, Markdown and LaTeX."""
+    for sheet in sheets:
+        write_text(folder / f"{sheet.name}.json", json.dumps(sheet.to_data(), indent=1, ensure_ascii=False) + "\n")
+        write_text(folder / f"{sheet.name}.csv", sheet.to_csv())
+        write_text(folder / f"{sheet.name}.md", sheet.to_markdown())
+        write_text(folder / f"{sheet.name}.tex", sheet.to_latex())
+
+
+def build_sheets(found: Comparison) -> list[Sheet]:
+    """All tables of a comparison."""
+    sheets = [headline_sheet(found)]
+    if any(len(name.split()) > 1 for name in _first(found).conditions[CLEAN]):
+        sheets.append(splits_sheet(found))
+    for profile in dict.fromkeys(c.split("/")[0] for c in _first(found).conditions if c != CLEAN):
+        sheets += [weather_sheet(found, profile, direction) for direction in _first(found).directions()]
+    if len(found.rows) > 1:
+        sheets.append(differences_sheet(found))
+    weights = kendall_sheet(found)
+    return [*sheets, weights] if weights is not None else sheets
+
+
+def row_plans(found: Comparison) -> list[RowPlan]:
+    """The rows of a comparison, in order."""
+    return found.plan.all_rows(found.preset)
+
+
+def headline_sheet(found: Comparison) -> Sheet:
+    """R@1 and AP in both directions, parameters and multiply-adds; deltas to the reference; quoted rows below."""
+    directions = _first(found).directions()
+    headings = ["method", "params (M)", "GMACs"]
+    for direction in directions:
+        headings += [f"{ARROWS[direction]} R@1", f"{ARROWS[direction]} AP"]
+        if _has_reference(found):
+            headings.append(f"Δ {ARROWS[direction]} R@1")
+    rows: list[list[Cell]] = []
+    blocks: dict[int, str] = {}
+    for number, plan in enumerate(row_plans(found)):
+        if plan.block and plan.block not in blocks.values():
+            blocks[number] = plan.block
+        cost = model_cost(found, plan)
+        cells = [Cell(plan.name), Cell(f"{cost.total_parameters / 1e6:.2f}"), Cell(f"{giga(cost):.2f}")]
+        for direction in directions:
+            cells += [_spread_cell(found, plan.name, CLEAN, direction, metric) for metric in ("R@1", "AP")]
+            if _has_reference(found):
+                cells.append(_delta_cell(found, plan, lambda s, d=direction: s.headline(CLEAN, d)))  # type: ignore[misc]
+        rows.append(cells)
+    rows += _quoted(found, directions)
+    caption = f"{found.plan.title}. {_data_words(found)}; {_seed_words(found)}; AP official"
+    return Sheet("headline", caption, headings, rows, blocks)
+
+
+def splits_sheet(found: Comparison) -> Sheet:
+    """R@1 at each altitude, both directions."""
+    splits = list(_first(found).conditions[CLEAN])
+    rows = []
+    for plan in row_plans(found):
+        values = [[s.conditions[CLEAN][split].metric("R@1").mean() for s in found.rows[plan.name]] for split in splits]
+        rows.append([Cell(plan.name), *(Cell(str(spread(each))) for each in values)])
+    headings = ["method", *(f"{arrow_name(split)} R@1" for split in splits)]
+    return Sheet("altitudes", f"{found.plan.title}: R@1 by test split. {_data_words(found)}", headings, rows)
+
+
+def weather_sheet(found: Comparison, profile: str, direction: str) -> Sheet:
+    """R@1 under each condition, their mean, and the mean drop from clean."""
+    conditions = [f"{profile}/{condition}" for condition in CONDITIONS]
+    headings = ["method", *(LABELS[c] for c in CONDITIONS), "mean", "drop from clean"]
+    if _has_reference(found):
+        headings.append("Δ mean")
+    rows: list[list[Cell]] = []
+    blocks: dict[int, str] = {}
+    for number, plan in enumerate(row_plans(found)):
+        if plan.block and plan.block not in blocks.values():
+            blocks[number] = plan.block
+        cells = [Cell(plan.name), *(_spread_cell(found, plan.name, c, direction, "R@1") for c in conditions)]
+        means = [weather_mean(s, profile, direction) for s in found.rows[plan.name]]
+        clean = [s.headline(CLEAN, direction) for s in found.rows[plan.name]]
+        cells += [Cell(str(spread(means))), Cell(f"{np.mean(clean) - np.mean(means):.2f}")]
+        if _has_reference(found):
+            cells.append(_delta_cell(found, plan, lambda s: weather_mean(s, profile, direction)))
+        rows.append(cells)
+    caption = f"{found.plan.title}: {ARROWS[direction]} R@1 in ten weathers, profile {profile}. {_data_words(found)}"
+    return Sheet(f"weather-{profile}-{direction}", caption, headings, rows, blocks)
+
+
+def weather_mean(scores: RowScores, profile: str, direction: str, metric: str = "R@1") -> float:
+    """Mean of a metric over the ten conditions, in percent."""
+    return float(np.mean([scores.headline(f"{profile}/{c}", direction, metric) for c in CONDITIONS]))
+
+
+def differences_sheet(found: Comparison) -> Sheet:
+    """Each row against its reference: difference of R@1 with 95 % intervals over queries and over places."""
+    headings = ["comparison", "test", "Δ R@1", "95 % over places", "p", "95 % over queries", "real"]
+    rows = []
+    for plan in row_plans(found):
+        reference = reference_of(found, plan)
+        if reference is None:
+            continue
+        for label, over_places, over_queries in differences(found, plan.name, reference):
+            rows.append(
+                [
+                    Cell(f"{plan.name} - {reference}"),
+                    Cell(label),
+                    Cell(f"{over_places.mean:+.2f}"),
+                    Cell(f"{over_places.low:+.2f} to {over_places.high:+.2f}"),
+                    Cell(f"{over_places.p:.4f}"),
+                    Cell(f"{over_queries.low:+.2f} to {over_queries.high:+.2f}"),
+                    Cell("yes" if over_places.is_real else "no"),
+                ]
+            )
+    caption = (
+        f"{found.plan.title}: paired bootstrap of R@1 in points, 10,000 resamples. Queries of one place are not "
+        f"independent: `real` asks the interval over places. {_seed_words(found)}, averaged query by query"
+    )
+    return Sheet("differences", caption, headings, rows)
+
+
+def differences(found: Comparison, row: str, reference: str) -> list[tuple[str, Difference, Difference]]:
+    """(test, over places, over queries) of two rows: clean, and the mean over the weathers of each profile."""
+    one, two = found.rows[row], found.rows[reference]
+    results = []
+    profiles = list(dict.fromkeys(c.split("/")[0] for c in one[0].conditions if c != CLEAN))
+    for direction in one[0].directions():
+        tests = [(f"{ARROWS[direction]} clean", [CLEAN])]
+        tests += [(f"{ARROWS[direction]} weather, {p}", [f"{p}/{c}" for c in CONDITIONS]) for p in profiles]
+        for label, conditions in tests:
+            mine, theirs = (
+                np.stack([np.mean([s.queries(c, direction)[0] for c in conditions], axis=0) for s in scores])
+                for scores in (one, two)
+            )
+            places = one[0].queries(conditions[0], direction)[1]
+            results.append((label, paired_bootstrap(mine, theirs, places), paired_bootstrap(mine, theirs)))
+    return results
+
+
+def kendall_sheet(found: Comparison) -> Sheet | None:
+    """The converged Kendall weights exp(-s_g) of each run that has several loss groups."""
+    groups = ("align", "part", "distill", "alt")
+    rows = []
+    for run in found.plan.all_runs(found.preset):
+        folders = [path.parent for name, path in found.models.items() if _run_of(found, name) == run.name]
+        weights = [_last_weights(folder) for folder in folders[:1]]
+        if weights and len(weights[0]) > 1:
+            rows.append([Cell(run.name), *(Cell(f"{weights[0][g]:.2f}" if g in weights[0] else "") for g in groups)])
+    if not rows:
+        return None
+    caption = f"{found.plan.title}: Kendall weights exp(-s_g) at the end of training, first seed"
+    return Sheet("kendall", caption, ["run", *groups], rows)
+
+
+def _last_weights(folder: Path) -> dict[str, float]:
+    """The group weights of the last logged step of a run."""
+    try:
+        lines = (folder / "log.jsonl").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return {}
+    steps = [record for record in map(json.loads, lines) if record["kind"] == "train"]
+    last = steps[-1] if steps else {}
+    return {key.removeprefix("weight_"): value for key, value in last.items() if key.startswith("weight_")}
+
+
+def _run_of(found: Comparison, row: str) -> str:
+    return next(plan.run for plan in row_plans(found) if plan.name == row)
+
+
+def reference_of(found: Comparison, plan: RowPlan) -> str | None:
+    """The row that a row is compared with; None for a reference itself."""
+    reference = plan.reference or found.plan.reference
+    return reference if reference and reference != plan.name else None
+
+
+def model_cost(found: Comparison, plan: RowPlan) -> Cost:
+    """Parameters and multiply-adds of a row's model, at its own input size."""
+    return measure_cost(load_model(found.models[plan.name]))
+
+
+def giga(cost: Cost) -> float:
+    """Giga multiply-adds of one image with attention products: the convention of our tables."""
+    return (cost.linear + cost.parts + cost.attention) / 1e9
+
+
+def _first(found: Comparison) -> RowScores:
+    return next(iter(found.rows.values()))[0]
+
+
+def _has_reference(found: Comparison) -> bool:
+    return any(reference_of(found, plan) for plan in row_plans(found))
+
+
+def _spread_cell(found: Comparison, row: str, condition: str, direction: str, metric: str) -> Cell:
+    return Cell(str(spread([s.headline(condition, direction, metric) for s in found.rows[row]])))
+
+
+def _delta_cell(found: Comparison, plan: RowPlan, value: Callable[[RowScores], float]) -> Cell:
+    """Difference to the reference in points, shaded as in the paper: by how much the row is worse."""
+    reference = reference_of(found, plan)
+    if reference is None:
+        return Cell("")
+    one, two = (float(np.mean([value(s) for s in found.rows[name]])) for name in (plan.name, reference))
+    drop = two - one
+    mark: Mark = "catastrophic" if drop > CATASTROPHIC else "large" if drop > LARGE else "minor"
+    return Cell(f"{one - two:+.2f}", mark)
+
+
+def _quoted(found: Comparison, directions: Sequence[str]) -> list[list[Cell]]:
+    """The paper's rows, marked as quoted."""
+    if not found.plan.quoted:
+        return []
+    section = "transfer" if found.plan.transfer else "clean"
+    return [_quoted_row(row, directions, _has_reference(found)) for row in published_rows(found.dataset.kind, section)]
+
+
+def _quoted_row(row: Row, directions: Sequence[str], deltas: bool) -> list[Cell]:
+    def value_text(direction: str, metric: str) -> str:
+        value = row.values.get(f"{direction}/{metric}", row.values.get(f"{direction} mean/{metric}"))
+        return "" if value is None else f"{value:.2f}"
+
+    cells = [
+        Cell(f"{row.method} (quoted)", "quoted"),
+        Cell((row.params or "").replace(" M", ""), "quoted"),
+        Cell("", "quoted"),
+    ]
+    for direction in directions:
+        cells += [Cell(value_text(direction, metric), "quoted") for metric in ("R@1", "AP")]
+        cells += [Cell("", "quoted")] if deltas else []
+    return cells
+
+
+def _data_words(found: Comparison) -> str:
+    return f"Data: {found.dataset.root.resolve().name} ({found.dataset.kind})"
+
+
+def _seed_words(found: Comparison) -> str:
+    return f"seeds {', '.join(map(str, found.seeds))}"
+
+
+def _pipes(cells: Sequence[str]) -> str:
+    return "| " + " | ".join(text.replace("|", "\\|") for text in cells) + " |"
+
+
+def _coloured(cell: Cell) -> str:
+    text = _tex(cell.text)
+    return rf"\textcolor{{{_COLOURS[cell.mark]}}}{{{text}}}" if cell.mark and text else text
+
+
+def _tex(text: str) -> str:
+    for sign, escaped in (("\\", r"\textbackslash{}"), ("&", r"\&"), ("%", r"\%"), ("_", r"\_"), ("#", r"\#")):
+        text = text.replace(sign, escaped)
+    for sign, escaped in (("→", r"$\to$"), ("±", r"$\pm$"), ("Δ", r"$\Delta$"), ("−", "$-$")):
+        text = text.replace(sign, escaped)
+    return text
