@@ -3,7 +3,9 @@
 import math
 
 import numpy as np
+import pytest
 
+from skypart import worlds
 from skypart.datasets.rendering import Pose
 from skypart.worlds import NEUTRAL, Appearance, Lighting, Strengths, render_drone, render_satellite, sample_appearance
 from skypart.worlds.appearance import expose
@@ -74,3 +76,14 @@ def test_the_same_generator_gives_the_same_image() -> None:
     first, second = (render_drone(world, pose, 48, appearance, np.random.default_rng(2)) for _ in range(2))
     other = render_drone(world, pose, 48, appearance, np.random.default_rng(3))
     assert (first == second).all() and (first != other).any()
+
+
+def test_old_names_still_work_and_warn() -> None:
+    with pytest.warns(
+        DeprecationWarning, match=r"skypart\.worlds\.draw_look is now skypart\.worlds\.sample_appearance"
+    ):
+        assert worlds.draw_look is sample_appearance
+    with pytest.warns(DeprecationWarning):
+        assert worlds.Look is Appearance and worlds.PLAIN is NEUTRAL
+    with pytest.raises(AttributeError, match="no attribute 'Shine'"):
+        worlds.Shine  # noqa: B018
