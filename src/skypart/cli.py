@@ -384,7 +384,9 @@ def world_make(
     ] = None,
     locations: Annotated[int | None, typer.Option(help="Number of locations (default 200).")] = None,
     seed: Annotated[int, typer.Option(help="The same seed gives the same bytes.")] = 0,
-    like: Annotated[str, typer.Option(help="sues200, university1652, denseuav, or free (for training).")] = "sues200",
+    like: Annotated[
+        str, typer.Option(help="Layout, e.g. sues200, or free for training; a wrong name lists all.")
+    ] = "sues200",
     preset: Annotated[str, typer.Option(help="`tiny`: a few seconds, for tests.")] = "",
     image_size: Annotated[int | None, typer.Option(help="Edge of the pictures in pixels (default 512).")] = None,
     drone_per_altitude: Annotated[int | None, typer.Option(help="Drone pictures a location and altitude.")] = None,
