@@ -423,7 +423,7 @@ def world_make(
     locations: Annotated[int | None, typer.Option(help="Number of locations (default 200).")] = None,
     seed: Annotated[int, typer.Option(help="Random seed; the same seed gives the same bytes.")] = 0,
     like: Annotated[
-        str, typer.Option(help="Layout: sues200, university1652, denseuav, or free (for training).")
+        str, typer.Option(help="Layout, e.g. sues200, or free for training; a wrong name lists all.")
     ] = "sues200",
     preset: Annotated[str, typer.Option(help="`tiny`: takes a few seconds, for tests.")] = "",
     image_size: Annotated[int | None, typer.Option(help="Edge length of the images in pixels (default 512).")] = None,

@@ -25,7 +25,7 @@ def test_intact_reduced_sets_pass(tmp_path: Path, make) -> None:  # type: ignore
 
 def test_faults_are_reported(tmp_path: Path) -> None:
     make_university(tmp_path)
-    (tmp_path / "test/query_drone/0003/image-01.jpeg").write_bytes(b"not a picture")
+    (tmp_path / "test/query_drone/0003/image-01.jpeg").write_bytes(b"not an image")
     (tmp_path / "test/query_drone/0003/image-02.jpeg").write_bytes(b"")
     write_image(tmp_path / "train/drone/loose.jpg", 1, 1)
     write_image(tmp_path / "train/drone/0001/0001/deep.jpg", 1, 2)
@@ -76,7 +76,7 @@ def test_report_and_exit_code(tmp_path: Path) -> None:
     text = console.export_text()
     assert "University-1652" in text and "37,855" in text and "no problems found" in text
     assert CliRunner().invoke(app, ["data", "check", str(tmp_path)]).exit_code == 0
-    (tmp_path / "test/query_drone/0003/image-01.jpeg").write_bytes(b"not a picture")
+    (tmp_path / "test/query_drone/0003/image-01.jpeg").write_bytes(b"not an image")
     result = CliRunner().invoke(app, ["data", "check", str(tmp_path)])
     assert result.exit_code == 1
     assert "Broken" in result.output

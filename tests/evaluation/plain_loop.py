@@ -1,4 +1,4 @@
-"""The metrics once more, one query at a time, straight from their definitions."""
+"""The metrics, one query at a time, written directly from their definitions."""
 
 import math
 from collections.abc import Sequence

@@ -111,8 +111,8 @@ def test_an_unreadable_image_is_reported_and_the_others_are_kept(tmp_path: Path)
     again = FakeEmbedder()
     run_evaluation(source_in(tmp_path, again), dataset, tmp_path / "out", "fake", console=quiet())
     assert embedder.embedded + again.embedded == len(all_paths(dataset))
-    victim.write_bytes(b"not a picture")
-    with pytest.raises(SkyPartError, match="nothing was embedded beside it"):
+    victim.write_bytes(b"not an image")
+    with pytest.raises(SkyPartError, match="no other image was embedded"):
         run_evaluation(source_in(tmp_path, again), dataset, tmp_path / "out", "fake", console=quiet())
 
 

@@ -244,3 +244,22 @@ def test_images_with_equal_sums_are_not_copies() -> None:
     gallery = np.array([[0.0, 1.0], [1.0, 0.0], [0.5, 0.5]])
     best, score = top_matches([[1.0, 0.0]], gallery, 3)
     assert best.tolist() == [[1, 2, 0]] and score.tolist() == [[1.0, 0.5, 0.0]]
+
+
+def test_double_precision_is_kept() -> None:
+    """Scores that differ by less than float32 resolves."""
+    gallery = np.array([[1.0], [1.0 + 1e-12]])
+    assert retrieval_metrics([[1.0]], [1], gallery, [0, 1])["R@1"] == 100.0
+    assert retrieval_metrics(np.array([[1.0]], dtype=np.float32), [1], gallery, [0, 1])["R@1"] == 100.0
+
+
+def test_every_copy_points_to_the_first() -> None:
+    copies, originals = scores._duplicates(np.array([[2.0, 0.0], [1.0, 1.0], [2.0, 0.0], [1.0, 1.0], [2.0, 0.0]]))
+    assert copies.tolist() == [2, 3, 4] and originals.tolist() == [0, 1, 0]
+    assert len(scores._duplicates(np.array([[2.0, 0.0], [0.0, 2.0]]))[0]) == 0
+
+
+def test_ids_may_be_objects_or_whole_floats() -> None:
+    names = np.array(["a", "b"], dtype=object)
+    assert retrieval_metrics(np.eye(2), names, np.eye(2), names)["R@1"] == 100.0
+    assert retrieval_metrics(np.eye(2), [1.0, 2.0], np.eye(2), [1, 2])["R@1"] == 100.0

@@ -3,7 +3,9 @@
 import math
 
 import numpy as np
+import pytest
 
+from skypart import worlds
 from skypart.datasets.rendering import Pose
 from skypart.worlds import NEUTRAL, Appearance, Lighting, Strengths, render_drone, render_satellite, sample_appearance
 from skypart.worlds.appearance import expose
@@ -21,7 +23,7 @@ def test_shadows_follow_the_suns_elevation_and_azimuth() -> None:
     hits = cast_orthographic(world.satellite, (100.0, -100.0), 100.0, 200, (0.0, 0.0))
     light = lighting.illuminate(hits, np.zeros((200, 200, 2), np.float32))
     dark = np.argwhere((light < 0.95) & (hits.z < 1.0))
-    # The sun stands in the south, so the shadow runs 20 m / tan 45 to the north of the tower.
+    # The sun is in the south, so the shadow runs 20 m / tan 45 to the north of the tower.
     assert abs(dark[:, 1].mean() * 0.5 + 0.25 - 50) < 1.0
     length = (95 * 0.5 + 0.0) - dark[:, 0].min() * 0.5
     assert abs(length - 20.0 / math.tan(math.radians(45))) < 2.0
@@ -31,9 +33,9 @@ def test_shadows_follow_the_suns_elevation_and_azimuth() -> None:
 def test_season_tints_vegetation_only() -> None:
     world = flat_world(np.full((100, 100, 3), 100, np.uint8))
     world.satellite.vegetation[:, :50] = 255
-    picture = render_satellite(world, (25.0, -25.0), 40.0, 64, Appearance(season=(1.5, 1.0, 0.5)))
-    assert picture[:, 5].mean(axis=0)[0] > 140 > 60 > picture[:, 5].mean(axis=0)[2]
-    assert np.abs(picture[:, 60].astype(int) - 100).max() <= 1
+    image = render_satellite(world, (25.0, -25.0), 40.0, 64, Appearance(season=(1.5, 1.0, 0.5)))
+    assert image[:, 5].mean(axis=0)[0] > 140 > 60 > image[:, 5].mean(axis=0)[2]
+    assert np.abs(image[:, 60].astype(int) - 100).max() <= 1
 
 
 def test_strength_zero_leaves_only_sun_and_view() -> None:
@@ -74,3 +76,12 @@ def test_the_same_generator_gives_the_same_image() -> None:
     first, second = (render_drone(world, pose, 48, appearance, np.random.default_rng(2)) for _ in range(2))
     other = render_drone(world, pose, 48, appearance, np.random.default_rng(3))
     assert (first == second).all() and (first != other).any()
+
+
+def test_old_names_still_work_and_warn() -> None:
+    with pytest.warns(DeprecationWarning, match=r"draw_look is now skypart\.worlds\.sample_appearance"):
+        assert worlds.draw_look is sample_appearance
+    with pytest.warns(DeprecationWarning, match=r"is now skypart\.worlds\.[AN]"):
+        assert worlds.Look is Appearance and worlds.PLAIN is NEUTRAL
+    with pytest.raises(AttributeError, match="no attribute 'Shine'"):
+        worlds.Shine  # noqa: B018

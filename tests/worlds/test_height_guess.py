@@ -1,4 +1,4 @@
-"""Guessed heights: roofs and crowns where a picture shows them, nothing elsewhere; maps that have heights keep them."""
+"""Guessed heights: roofs and crowns where a image shows them, nothing elsewhere; maps that have heights keep them."""
 
 import numpy as np
 import pytest
@@ -13,19 +13,19 @@ ROAD, ROOF, GRASS, TREE = (90, 90, 95), (190, 180, 170), (150, 175, 120), (50, 9
 def _street(gsd: float = 0.6) -> np.ndarray:
     """150 x 150 m: a road, four roofs of 12 x 18 m, a grove of 30 x 30 m, grass; with a camera's noise."""
     edge = round(150 / gsd)
-    picture = np.empty((edge, edge, 3), dtype=np.float32)
-    picture[:] = GRASS
+    image = np.empty((edge, edge, 3), dtype=np.float32)
+    image[:] = GRASS
 
     def paint(left: float, top: float, wide: float, high: float, colour: tuple[int, int, int]) -> None:
         rows, columns = ((round(a / gsd), round((a + b) / gsd)) for a, b in ((top, high), (left, wide)))
-        picture[slice(*rows), slice(*columns)] = colour
+        image[slice(*rows), slice(*columns)] = colour
 
     paint(0, 60, 150, 10, ROAD)
     for index in range(4):
         paint(10 + 35 * index, 35, 18, 12, ROOF)
     paint(20, 90, 30, 30, TREE)
-    noise = np.random.default_rng(0).normal(0, 2.0, picture.shape)
-    return np.clip(picture + noise, 0, 255).astype(np.uint8)
+    noise = np.random.default_rng(0).normal(0, 2.0, image.shape)
+    return np.clip(image + noise, 0, 255).astype(np.uint8)
 
 
 def _at(heights: FloatMap, x: float, y: float, gsd: float) -> float:

@@ -40,8 +40,8 @@ def test_sues_layout(tiny: dict[str, Path]) -> None:
     assert _names(root, "drone_view_512/*/*/*") == expected
     train = (root / "train_ids.txt").read_text().split()
     assert len(train) == 5 and set(train) < set(ids)
-    with Image.open(root / expected[0]) as picture:
-        assert picture.size == (128, 128) and picture.format == "JPEG"
+    with Image.open(root / expected[0]) as image:
+        assert image.size == (128, 128) and image.format == "JPEG"
 
 
 def test_university_layout(tiny: dict[str, Path]) -> None:

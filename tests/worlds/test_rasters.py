@@ -298,7 +298,7 @@ def test_maps_with_a_common_name_prefix_and_sidecar_files_are_distinguished(tmp_
     "harm",
     [
         lambda text: text.replace("gsd_m", "resolution"),
-        lambda text: text.replace("file", "picture"),
+        lambda text: text.replace("file", "image"),
         lambda text: text.replace("0.6", "fine"),
         lambda text: text.replace("x_ul", "left"),
     ],
@@ -349,8 +349,8 @@ def test_a_changed_raster_is_detected(tmp_path: Path) -> None:
     request = build_request([str(tmp_path / "in")], locations=3, image_size=48, views=1)
     make_world(tmp_path / "out", request)
     make_world(tmp_path / "out", request)
-    picture = next((tmp_path / "in" / "images").iterdir())
-    Image.fromarray(255 - np.asarray(Image.open(picture))).save(picture)
+    image = next((tmp_path / "in" / "images").iterdir())
+    Image.fromarray(255 - np.asarray(Image.open(image))).save(image)
     with pytest.raises(SkyPartError, match="from other versions of the rasters; choose another folder"):
         make_world(tmp_path / "out", request)
 

@@ -119,7 +119,7 @@ class ImageSource:
         """Embed what is not in the cache and store it batch by batch; raise for unreadable images at the end."""
         if not missing:
             return
-        check_readable([path for _, path in missing], "nothing was embedded beside it")
+        check_readable([path for _, path in missing], "no other image was embedded")
         broken: list[str] = []
         with progress_bar() as bar:
             task = bar.add_task(description, total=len(missing))

@@ -138,11 +138,11 @@ def test_heights_are_stored_in_steps(tmp_path: Path) -> None:
         yield hill
 
     write_surface(rasterise(nodes, grid), grid, tmp_path, "hill", "hill_meta.json", {"epsg": 32643})
-    with Image.open(tmp_path / "hill_dsm.png") as picture:
-        stored = np.asarray(picture)
+    with Image.open(tmp_path / "hill_dsm.png") as image:
+        stored = np.asarray(image)
     assert stored.dtype == np.uint16 and stored.shape == (48, 64)
     np.testing.assert_allclose(3.0 + (stored[::-1, 0].astype(float) - 1) * 0.1, 3 + y.reshape(48, 64)[:, 0], atol=0.051)
-    with Image.open(tmp_path / "hill_ortho.jpg") as picture:
-        assert picture.size == (64, 48)
-        np.testing.assert_allclose(np.asarray(picture).reshape(-1, 3).mean(axis=0), (200, 100, 50), atol=2)
+    with Image.open(tmp_path / "hill_ortho.jpg") as image:
+        assert image.size == (64, 48)
+        np.testing.assert_allclose(np.asarray(image).reshape(-1, 3).mean(axis=0), (200, 100, 50), atol=2)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["hill_dsm.png", "hill_meta.json", "hill_ortho.jpg"]

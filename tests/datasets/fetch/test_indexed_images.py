@@ -42,15 +42,15 @@ def test_places_keep_pixels_and_corners(tmp_path: Path) -> None:
         "file": "san_jose_2016_10.jpg", "city": "san_jose", "place": "10", "year": "2016", "epsg": "26911",
         "x_ul": "371723.8", "y_ul": "4136146.2", "gsd_m": "0.6", "width": "64", "height": "64",
     }  # fmt: skip
-    with Image.open(tmp_path / "out" / "images" / "san_jose_2016_10.jpg") as picture:
-        np.testing.assert_allclose(np.asarray(picture).astype(float), smooth(1), atol=8)
+    with Image.open(tmp_path / "out" / "images" / "san_jose_2016_10.jpg") as image:
+        np.testing.assert_allclose(np.asarray(image).astype(float), smooth(1), atol=8)
     sources = find_sources(tmp_path / "out")
     assert [source.name for source in sources] == ["bishop_2", "san_jose_10"]
     assert len(sources[1].files) == 2, "two dates of one place"
     assert sources[1].load().epsg == 26911
 
 
-@pytest.mark.parametrize("fault", ["name", "crs", "dtype", "bands", "no picture"])
+@pytest.mark.parametrize("fault", ["name", "crs", "dtype", "bands", "no image"])
 def test_unsupported_geotiffs_raise(fault: str, tmp_path: Path) -> None:
     name = "odd.tif" if fault == "name" else "odd_2016_1.tif"
     file = place(
@@ -60,8 +60,8 @@ def test_unsupported_geotiffs_raise(fault: str, tmp_path: Path) -> None:
         crs=None if fault == "crs" else "EPSG:26911",
         dtype="uint16" if fault == "dtype" else "uint8",
     )
-    if fault == "no picture":
-        file.write_bytes(b"no picture")
+    if fault == "no image":
+        file.write_bytes(b"no image")
     with pytest.raises(SkyPartError, match=r"odd.*(the source has changed|delete it and fetch again)"):
         make_places({name: file}, tmp_path / "out")
     assert not (tmp_path / "out" / "index.csv").exists()
@@ -76,8 +76,8 @@ def test_mosaics_are_joined_and_downsampled(tmp_path: Path) -> None:
         tiles[x, y] = tmp_path / f"OAM-{x}-{y}-21.png"
         Image.fromarray(whole[row : row + 256, column : column + 256]).save(tiles[x, y])
     make_mosaics([mosaic], tiles, tmp_path / "out")
-    with Image.open(tmp_path / "out" / "zanzibar_0.jpg") as picture:
-        half = np.asarray(picture).astype(float)
+    with Image.open(tmp_path / "out" / "zanzibar_0.jpg") as image:
+        half = np.asarray(image).astype(float)
     assert half.shape == (256, 384, 3)
     np.testing.assert_allclose(half, whole.reshape(256, 2, 384, 2, 3).mean(axis=(1, 3)), atol=8)
     (source,) = find_sources(tmp_path / "out")

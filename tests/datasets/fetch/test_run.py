@@ -156,9 +156,9 @@ def test_point_tiles_places_and_mosaics_become_worlds(github: FakeGitHub, tmp_pa
     mosaic = Mosaic("kampala_0", 1238448, 1046528, 2, 1)
     tiles = {}
     for x, y in mosaic.tiles:
-        picture = io.BytesIO()
-        Image.fromarray(smooth(x % 100, 256)).save(picture, "PNG")
-        tiles[f"data/2/OAM-{x}-{y}-21.png"] = picture.getvalue()
+        image = io.BytesIO()
+        Image.fromarray(smooth(x % 100, 256)).save(image, "PNG")
+        tiles[f"data/2/OAM-{x}-{y}-21.png"] = image.getvalue()
     github.repositories["hotosm/utilities@c4"] = tiles | {"data/2/OAM-1-1-21.png": b"unwanted"}
     for name, part in (
         ("ept", tiled),
