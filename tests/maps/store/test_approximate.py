@@ -270,3 +270,11 @@ def test_synthetic_queries_have_the_chosen_similarity(store: EmbeddedStore) -> N
     assert plain.shape == mixed.shape == (512, DIMENSION)
     assert np.einsum("ij,ij->i", plain, mixed) == pytest.approx(np.full(512, approximate._SIMILARITY), abs=2e-3)
     assert np.linalg.norm(mixed, axis=1) == pytest.approx(np.ones(512), abs=2e-3)
+
+
+def test_optimize_needs_the_lock_of_the_writer(store: EmbeddedStore) -> None:
+    with EmbeddedStore(store.folder) as writer:
+        writer.remove("no such map")  # becomes the writer
+        with pytest.raises(SkyPartError, match="is being written by process"):
+            store.optimize()
+    assert store.optimize() is not None

@@ -176,8 +176,9 @@ def test_k_below_1_is_rejected(store: EmbeddedStore) -> None:
         store.search(QUERIES, 0)
 
 
-def test_zero_query_ties_with_all_views(store: EmbeddedStore) -> None:
-    assert rows_of(store.search(np.zeros((1, DIMENSION)), 5)) == [[0, 1, 2, 3, 4]]
+@pytest.mark.parametrize("queries", [1, 40])
+def test_zero_query_ties_with_all_views(store: EmbeddedStore, queries: int) -> None:
+    assert rows_of(store.search(np.zeros((queries, DIMENSION)), 5)) == [[0, 1, 2, 3, 4]] * queries
 
 
 @pytest.mark.parametrize("length", [1, 2, 31, 32, 33, 100])
