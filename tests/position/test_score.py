@@ -161,6 +161,6 @@ def test_a_truth_must_overlap_the_video_or_begin_soon_after_it(begin: float, end
             check_truth_covers(Path("truth.csv"), truth, frames, 2.0)  # type: ignore[arg-type]
 
 
-def test_positions_50_m_off_count_as_within_50_m() -> None:
+def test_positions_up_to_50_m_off_are_counted() -> None:
     score = score_track([at(0.0, 49.99, 0.0), at(10.0, 50.01, 100.0)], LINE)
     assert score.within_50_m == 0.5
