@@ -339,3 +339,13 @@ def test_fixes_are_correct_within_50_m() -> None:
     found = [evidence(0.9)] * 30 + [evidence(0.3)] * 30
     calibration = fit_calibration(found, [50.0] * 30 + [51.0] * 30, "edge")
     assert calibration.confidence(evidence(0.9)) >= calibration.threshold > calibration.confidence(evidence(0.3))
+
+
+def test_the_floor_is_at_least_the_common_error() -> None:
+    """By hand: the mean offset is (1, 0). The individual limit of 20 m covers all errors, so no floor is needed."""
+    aside = 4 * 20 / 36
+    offsets = [(1.0 + aside, 10.0 * (-1) ** i) for i in range(36)] + [(-19.0, 0.0)] * 4
+    found = [evidence(0.9, scale=1.0)] * 40 + [evidence(0.3)] * 20
+    errors = [math.hypot(*offset) for offset in offsets] + [math.inf] * 20
+    missing = [(math.nan, math.nan)] * 20
+    assert fit_calibration(found, errors, "by hand", offsets=[*offsets, *missing]).floor_m == pytest.approx(1.0)

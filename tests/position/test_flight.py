@@ -13,7 +13,7 @@ from skypart.geo.footprint import Bounds
 from skypart.images.decode import RgbImage
 from skypart.position.figures import MapBackground
 from skypart.position.fix import Fix
-from skypart.position.flight import run_flight
+from skypart.position.flight import area_km2, run_flight
 from skypart.position.frames import Frame
 from tests.position.flights import FRAME, Floats, noisy_fixes, straight
 from tests.position.test_frames import film
@@ -144,3 +144,17 @@ def test_only_the_visible_part_of_the_map_is_drawn(photos: Path, tmp_path: Path)
     assert whole.south <= part.south < part.north <= whole.north and whole.west <= part.west < part.east <= whole.east
     blue = np.asarray(Image.open(tmp_path / "track.png").convert("RGB")).astype(int) - (64, 64, 255)
     assert (np.abs(blue).max(axis=-1) < 3).mean() > 0.2
+
+
+def test_the_area_of_a_box_is_its_height_times_its_width() -> None:
+    """A degree of latitude is 110.57 km at the equator, a degree of longitude 111.32 km."""
+    box = Bounds(south=0.0, west=10.0, north=0.01, east=10.02)
+    assert area_km2(box) == pytest.approx(1.1057 * 2.2264, rel=1e-3)
+
+
+def test_the_report_has_summary_scores_and_files(photos: Path, tmp_path: Path) -> None:
+    output = TrackFile(tmp_path / "track.csv")
+    flight = run_flight(photos, output, NumberedFixes(), truth=truth_table(tmp_path / "truth.csv"))
+    summary, raw, track, wrote = flight.report().splitlines()
+    assert summary == flight.summary() and raw == f"raw fixes: {flight.scores['raw fixes'].summary()}"
+    assert track.startswith("track: median error ") and wrote == f"wrote {output.path}"

@@ -9,7 +9,7 @@ import pytest
 from skypart.errors import SkyPartError
 from skypart.geo.geodesy import LocalFrame
 from skypart.position.fix import Fix
-from skypart.position.score import TrackScore, Truth, read_truth, score_track
+from skypart.position.score import TrackScore, Truth, check_truth_covers, read_truth, score_track
 from skypart.position.track import TrackPoint, raw_track
 from tests.position.flights import FRAME, fix_at
 
@@ -136,3 +136,31 @@ def test_truth_is_interpolated_over_gaps_of_ten_seconds_at_most() -> None:
     longer = replace(LINE, time_s=np.array([0.0, 10.01]))
     assert score_track([at(0.0, 0.0, 0.0), at(5.0, 0.0, 50.0)], LINE).photos == 2
     assert score_track([at(0.0, 0.0, 0.0), at(5.0, 0.0, 50.0)], longer).photos == 1
+
+
+class VideoOfTenSeconds:
+    """Frames of which only the length is known."""
+
+    skipped, start, note, fps = 0, None, "", 2.0
+    times: dict[str, float] = {}  # noqa: RUF012
+
+    def __len__(self) -> int:
+        return 20
+
+
+@pytest.mark.parametrize(
+    ("begin", "end", "covers"),
+    [(-5.0, -0.1, False), (-5.0, 0.0, True), (3.0, 4.0, True), (20.0, 30.0, True), (20.1, 30.0, False)],
+)
+def test_a_truth_must_overlap_the_video_or_begin_soon_after_it(begin: float, end: float, covers: bool) -> None:
+    truth, frames = replace(LINE, time_s=np.array([begin, end])), VideoOfTenSeconds()
+    if covers:
+        check_truth_covers(Path("truth.csv"), truth, frames, 2.0)  # type: ignore[arg-type]
+    else:
+        with pytest.raises(SkyPartError, match=rf"its times run from {begin} to {end} s, the flight from 0 to 10\.0 s"):
+            check_truth_covers(Path("truth.csv"), truth, frames, 2.0)  # type: ignore[arg-type]
+
+
+def test_positions_up_to_50_m_off_are_counted() -> None:
+    score = score_track([at(0.0, 49.99, 0.0), at(10.0, 50.01, 100.0)], LINE)
+    assert score.within_50_m == 0.5

@@ -1,13 +1,16 @@
 """The filter follows flights through noise, wrong fixes, gaps and jumps, and is better than the raw fixes."""
 
+import math
+
 import numpy as np
 import pytest
 
 from skypart.errors import SkyPartError
 from skypart.geo.geodesy import LocalFrame
 from skypart.position.fix import Fix, Peak
+from skypart.position.hypotheses import Motion, Observation, concatenate, new_hypothesis
 from skypart.position.track import TrackOptions, TrackPoint
-from skypart.position.track_filter import TrackFilter, smooth_track
+from skypart.position.track_filter import TrackFilter, _cluster_moments, smooth_track
 from tests.position.flights import (
     FRAME,
     Floats,
@@ -309,3 +312,35 @@ def test_photos_at_the_same_time_add_little() -> None:
             point = track_filter.step(step * number, fix_at(np.zeros(2)))
         radii.append(point.radius_m or 0.0)
     assert radii[0] > 1.3 * radii[1] > 0
+
+
+def test_the_smoother_keeps_every_confirmed_track() -> None:
+    """Five fixes, a minute without any, then twenty fixes too far away to have been flown to."""
+    away = np.array([20_000.0, 0.0])
+    seconds = np.arange(85.0)
+    fixes = [fix_at(np.zeros(2))] * 5 + [no_fix()] * 60 + [fix_at(away)] * 20
+    _, smooth = run_filter(seconds, fixes)
+    assert errors(smooth[:5], np.zeros((5, 2))).max() < 20 and smooth[40].state == "lost"
+    assert errors(smooth[65:], np.tile(away, (20, 1))).max() < 20
+
+
+def test_competing_hypotheses_are_kept_up_to_a_limit() -> None:
+    track_filter = TrackFilter(TrackOptions(lost_after=1_000, lost_radius_m=1e6), FRAME)
+    counts = []
+    for number in range(80):
+        place = np.array([2_000.0 * number, 0.0])
+        track_filter.step(float(number), fix_at(place, confidence=0.3))
+        counts.append(len(track_filter._hypotheses))
+    assert counts[9] >= 10 and max(counts) == 48
+
+
+def test_hypotheses_within_three_deviations_count_for_the_same_place() -> None:
+    """Two of variance 1/2 each: their difference has variance 1."""
+    motion = Motion(1.0, 1.0)
+    for apart, share in ((2.9, 1.0), (3.1, 0.6)):
+        places = (0.0, math.log(0.6)), (apart, math.log(0.4))
+        both = [
+            new_hypothesis(Observation(np.array([east, 0.0]), 0.5, 1.0), 0, weight, motion) for east, weight in places
+        ]
+        log_weight, _, _ = _cluster_moments(concatenate(both), 0)
+        assert math.exp(log_weight) == pytest.approx(share)
