@@ -1,4 +1,4 @@
-"""docs/maps.md is true: its tables are read as it says, its verbs and options are there."""
+"""docs/maps.md is correct: its tables can be read, its commands and options exist."""
 
 import re
 from pathlib import Path
@@ -20,14 +20,14 @@ def tables(columns: str) -> list[str]:
 
 
 def write(folder: Path, table: str) -> Path:
-    """The table and the pictures it names, 40 x 20 pixels each."""
+    """Write the table and the images that it names, 40 x 20 pixels each."""
     for line in table.splitlines()[1:]:
         Image.new("RGB", (40, 20), (90, 120, 60)).save(folder / line.split(",")[0])
     (folder / "positions.csv").write_text(table)
     return folder / "positions.csv"
 
 
-def test_pictures_by_centre_and_width(tmp_path: Path) -> None:
+def test_images_by_centre_and_width(tmp_path: Path) -> None:
     (table,) = tables("file,latitude,longitude,metres")
     (source,) = open_maps([str(write(tmp_path, table))])
     harbour, market = (part.grid for part in source.images)
@@ -35,7 +35,7 @@ def test_pictures_by_centre_and_width(tmp_path: Path) -> None:
     assert (harbour.gsd_m, market.gsd_m) == pytest.approx((250 / 40, 180 / 40), rel=1e-4)
 
 
-def test_pictures_by_edges(tmp_path: Path) -> None:
+def test_images_by_edges(tmp_path: Path) -> None:
     (table,) = tables("file,north,west,south,east")
     (source,) = open_maps([str(write(tmp_path, table))])
     box = source.bounds
@@ -50,10 +50,10 @@ def test_labelled_photos(tmp_path: Path) -> None:
     assert (field.latitude, field.longitude) == (None, None)
 
 
-def test_every_option_of_the_page_is_one_of_the_program() -> None:
-    verbs = getattr(get_command(app), "commands")  # noqa: B009  (typer's own type does not name it)
-    known = {word for verb in verbs.values() for option in verb.params for word in option.opts}
+def test_every_option_on_the_page_exists() -> None:
+    commands = getattr(get_command(app), "commands")  # noqa: B009  (typer's own type has no such attribute)
+    known = {word for command in commands.values() for option in command.params for word in option.opts}
     named = set(re.findall(r"--[a-z][a-z-]+", re.sub(r"\brio [^`\n]*", "", PAGE)))
     assert len(named) > 15 and named <= known, named - known
-    for verb in re.findall(r"skypart ([a-z]+)", PAGE):
-        assert verb in verbs, verb
+    for command in re.findall(r"skypart ([a-z]+)", PAGE):
+        assert command in commands, command

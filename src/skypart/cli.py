@@ -26,6 +26,7 @@ SizeOption = Annotated[int | None, typer.Option(help="Model input size in pixels
 BatchSizeOption = Annotated[int, typer.Option(help="Images per forward pass.")]
 DeviceOption = Annotated[str, typer.Option(help="cpu, cuda, cuda:1, mps.")]
 NetworkOption = Annotated[bool, typer.Option(help="Allow maps that are read over the network.")]
+WeatherSeedOption = Annotated[int, typer.Option(help="Random seed of the weather.")]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
@@ -166,7 +167,7 @@ def evaluate(
     severity: Annotated[
         str | None, typer.Option(help="With --weather: severities to evaluate, e.g. 0.25,0.5,1.")
     ] = None,
-    seed: Annotated[int, typer.Option(help="Random seed of the weather.")] = 0,
+    seed: WeatherSeedOption = 0,
     size: SizeOption = None,
     readout: Annotated[str | None, typer.Option(help="Ablation with the same weights: cls, part, no_graph.")] = None,
     batch_size: BatchSizeOption = 16,
@@ -191,7 +192,7 @@ def weather(
     ] = None,
     condition: Annotated[str | None, typer.Option(help="For a folder: one of the ten conditions.")] = None,
     profile: Annotated[str, typer.Option(help="For a folder: paper or weatherprompt.")] = "paper",
-    seed: Annotated[int, typer.Option(help="Random seed of the weather.")] = 0,
+    seed: WeatherSeedOption = 0,
     severity: Annotated[
         float | None, typer.Option(help="For a folder: 0 to 1, instead of the profile's parameters.")
     ] = None,
@@ -416,7 +417,7 @@ def serve(
 
 @world_app.command("make")
 def world_make(
-    out: Annotated[Path, typer.Argument(help="Output folder; must not exist.")],
+    out: Annotated[Path, typer.Argument(help="Output folder of the data set.")],
     source: Annotated[
         list[str] | None, typer.Option("--from", help="`procedural`, or a raster file or folder; repeatable.")
     ] = None,

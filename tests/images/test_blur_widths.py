@@ -22,8 +22,9 @@ Floats = NDArray[np.floating[Any]]
 def gaussian(sigma: float, reach: int) -> Floats:
     """(2 * reach + 1,) weights with sum 1."""
     offsets = np.arange(-reach, reach + 1)
-    weights: Floats = np.exp(-(offsets**2) / (2 * sigma**2))
-    return np.asarray(weights / weights.sum())
+    weights = np.exp(-(offsets**2) / (2 * sigma**2))
+    normalised: Floats = weights / weights.sum()
+    return normalised
 
 
 def line(edge: int, level: float = 255.0) -> NDArray[np.float32]:
@@ -51,7 +52,9 @@ class Fixed(np.random.Generator):
         value = low + self.point * (high - low)
         return value if size is None else np.full(size, value)
 
-    def integers(self, low: Any, high: Any = None, size: Any = None, **_: Any) -> Any:  # type: ignore[override]
+    def integers(  # type: ignore[override]
+        self, low: Any, high: Any = None, size: Any = None, **_: Any
+    ) -> Any:
         value = (low + high) // 2 if high is not None else low // 2
         return value if size is None else np.full(size, value)
 

@@ -1,10 +1,13 @@
 """Weak contrast is stretched, strong contrast is left alone."""
 
+import importlib
+import sys
+
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from skypart.images.contrast import GLOBAL_STD, TARGET_BRIGHTNESS, _map_mask, stretch_contrast
+from skypart.images.contrast import CONTRAST_VERSION, GLOBAL_STD, TARGET_BRIGHTNESS, _map_mask, stretch_contrast
 from skypart.images.preprocess import Preprocessing, normalise
 from skypart.images.weather import corrupt
 
@@ -116,3 +119,10 @@ def test_preprocessing_stretches_contrast_on_request() -> None:
     foggy = hazy(ground(), 0.2)
     np.testing.assert_array_equal(Preprocessing(SIZE)(foggy), normalise(foggy))
     np.testing.assert_array_equal(Preprocessing(SIZE, level=True)(foggy), normalise(stretch_contrast(foggy)))
+
+
+def test_the_old_module_still_works_with_a_warning() -> None:
+    sys.modules.pop("skypart.images.level", None)
+    with pytest.warns(DeprecationWarning, match="use skypart.images.contrast"):
+        old = importlib.import_module("skypart.images.level")
+    assert old.level is stretch_contrast and old.LEVELLING == CONTRAST_VERSION

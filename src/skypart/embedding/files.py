@@ -20,7 +20,7 @@ def embed_paths(embedder: Embedder, photos: Sequence[Path], title: str, batch_si
 
 
 def embed_files(embedder: Embedder, sources: Sequence[Path], output: Path, batch_size: int = 16) -> int:
-    """Embed photos and folders of photos into an .npz with `paths`, `embeddings` and the model's digest."""
+    """Embed photos and folders of photos into an .npz file with `paths`, `embeddings` and the model's digest."""
     photos = list_photos(sources)
     if batch_size < 1:
         raise SkyPartError(f"batch_size={batch_size} must be at least 1")

@@ -1,4 +1,4 @@
-"""The interface of a loaded model. PyTorch implements it in `skypart.model.embedder`; other runtimes can, too."""
+"""The interface of a loaded model. `skypart.model.embedder` implements it with PyTorch; other runtimes can, too."""
 
 from abc import abstractmethod
 from collections.abc import Sequence
@@ -19,7 +19,7 @@ Inputs = NDArray[np.float32]
 
 @dataclass(frozen=True, eq=False)
 class PatchTokens:
-    """Patch tokens of n images from some blocks of the backbone.
+    """Patch tokens of n images from one or more blocks of the backbone.
 
     tokens: (blocks, n, patches, channels), patches row by row. grid: (rows, columns) of the patches.
     """
@@ -32,7 +32,7 @@ class PatchTokens:
 class Explanation:
     """The parts that a model found in one image.
 
-    assignment: (rows, columns, prototypes), summing to 1 over prototypes. salience: (prototypes,), 0 where inactive.
+    assignment: (rows, columns, prototypes), sums to 1 over prototypes. salience: (prototypes,), 0 for inactive ones.
     active: (prototypes,) bool. centroids: (prototypes, 2) as (x, y) in [0, 1]. gate: (part, cls, graph) weights.
     """
 
@@ -71,7 +71,7 @@ class Embedder(Protocol):
 
     @abstractmethod
     def embed_with_patches(self, inputs: Inputs) -> tuple[Vectors, PatchTokens]:
-        """Embeddings (n, dim) and the patch tokens used for matching, in one pass."""
+        """Embeddings (n, dim) and the patch tokens that `locate` matches, in one pass."""
 
     @abstractmethod
     def patch_tokens(self, inputs: Inputs) -> PatchTokens:
@@ -84,12 +84,12 @@ class Embedder(Protocol):
 
     @property
     def interpolation(self) -> Interpolation:
-        """The filter that resizes images."""
+        """The filter for resizing images."""
         return self.preprocessing.interpolation
 
     @property
     def can_explain(self) -> bool:
-        """Whether `explain` works: only for models whose head has parts, in runtimes that output them."""
+        """Whether `explain` works: the head must have parts, and the runtime must output them."""
         return False
 
     def explain(self, image: ImageLike) -> Explanation:

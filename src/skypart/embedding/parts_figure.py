@@ -1,4 +1,4 @@
-"""A photo beside its parts: one colour a prototype, inactive ones faded, centroids and the graph between them."""
+"""A photo beside its parts: one colour per prototype (inactive ones faded), centroids and the graph between them."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -7,7 +7,7 @@ from PIL import Image, ImageDraw, ImageFont
 from skypart.embedding.interface import Explanation
 from skypart.images.decode import RgbImage
 
-# Twelve colours that stay apart for most colour-blind readers; more prototypes repeat them.
+# Twelve colours that most colour-blind readers can tell apart; more prototypes repeat them.
 PALETTE: tuple[tuple[int, int, int], ...] = (
     (230, 159, 0), (86, 180, 233), (0, 158, 115), (240, 228, 66), (0, 92, 230), (213, 94, 0),
     (204, 121, 167), (120, 94, 240), (140, 200, 60), (220, 38, 127), (0, 200, 200), (160, 110, 60),
@@ -16,42 +16,44 @@ EDGE = 512
 _MARGIN, _LEGEND = 12, 200
 
 
-def colour(prototype: int) -> tuple[int, int, int]:
+def prototype_colour(prototype: int) -> tuple[int, int, int]:
     """The colour of a prototype."""
     return PALETTE[prototype % len(PALETTE)]
 
 
-def part_overlay(image: RgbImage, seen: Explanation, edge: int = EDGE) -> Image.Image:
+def part_overlay(image: RgbImage, explanation: Explanation, edge: int = EDGE) -> Image.Image:
     """The photo as an (edge, edge) square, each patch tinted by its strongest prototype, inactive ones grey."""
     base = np.asarray(Image.fromarray(image).resize((edge, edge), Image.Resampling.BICUBIC), dtype=np.float32)
-    winner = seen.assignment.argmax(axis=-1)
-    strength = seen.assignment.max(axis=-1)
-    tint = np.asarray([colour(k) for k in range(len(seen.active))], dtype=np.float32)
-    tint[~seen.active] = 128.0
-    opacity = np.where(seen.active[winner], 0.35 + 0.3 * strength, 0.25)
+    winner = explanation.assignment.argmax(axis=-1)
+    strength = explanation.assignment.max(axis=-1)
+    tint = np.asarray([prototype_colour(k) for k in range(len(explanation.active))], dtype=np.float32)
+    tint[~explanation.active] = 128.0
+    opacity = np.where(explanation.active[winner], 0.35 + 0.3 * strength, 0.25)
     tints = _enlarge(tint[winner], edge)
     alpha = _enlarge(opacity[..., None].astype(np.float32), edge)
     return Image.fromarray(np.clip(base * (1 - alpha) + tints * alpha, 0, 255).astype(np.uint8))
 
 
-def parts_figure(image: RgbImage, seen: Explanation, title: str = "") -> Image.Image:
+def parts_figure(image: RgbImage, explanation: Explanation, title: str = "") -> Image.Image:
     """Photo, part map with centroids and graph, and a legend of each prototype's share and salience."""
     head = 34
     canvas = Image.new("RGB", (2 * EDGE + 4 * _MARGIN + _LEGEND, EDGE + head + 2 * _MARGIN), (250, 250, 250))
     photo = Image.fromarray(image).resize((EDGE, EDGE), Image.Resampling.BICUBIC)
     canvas.paste(photo, (_MARGIN, head))
-    overlay = part_overlay(image, seen)
-    draw_graph(overlay, seen)
+    overlay = part_overlay(image, explanation)
+    draw_graph(overlay, explanation)
     canvas.paste(overlay, (EDGE + 2 * _MARGIN, head))
     draw = ImageDraw.Draw(canvas)
     draw.text((_MARGIN, 8), title or "photo", fill=(30, 30, 30), font=_font(16))
-    draw.text((EDGE + 2 * _MARGIN, 8), f"parts: {int(seen.active.sum())} active", fill=(30, 30, 30), font=_font(16))
-    _draw_legend(draw, seen, 2 * EDGE + 3 * _MARGIN, head)
+    draw.text(
+        (EDGE + 2 * _MARGIN, 8), f"parts: {int(explanation.active.sum())} active", fill=(30, 30, 30), font=_font(16)
+    )
+    _draw_legend(draw, explanation, 2 * EDGE + 3 * _MARGIN, head)
     return canvas
 
 
 def _font(size: int) -> ImageFont.FreeTypeFont | ImageFont.ImageFont:
-    """Pillow's own font, so that pictures look alike on every machine."""
+    """Pillow's built-in font, so that figures are the same on every machine."""
     return ImageFont.load_default(size)
 
 
@@ -63,41 +65,43 @@ def _enlarge(grid: NDArray[np.float32], edge: int) -> NDArray[np.float32]:
     return enlarged
 
 
-def draw_graph(overlay: Image.Image, seen: Explanation) -> None:
-    """Centroids of active prototypes, as discs that grow with salience and share, joined by the graph's edges."""
+def draw_graph(overlay: Image.Image, explanation: Explanation) -> None:
+    """Draw the centroids of active prototypes as discs, sized by salience and share, and the graph's edges."""
     draw = ImageDraw.Draw(overlay, "RGBA")
-    share = seen.assignment.mean(axis=(0, 1))
-    active = [int(k) for k in np.flatnonzero(seen.active)]
-    points = {k: (float(seen.centroids[k, 0]) * EDGE, float(seen.centroids[k, 1]) * EDGE) for k in active}
+    share = explanation.assignment.mean(axis=(0, 1))
+    active = [int(k) for k in np.flatnonzero(explanation.active)]
+    points = {k: (float(explanation.centroids[k, 0]) * EDGE, float(explanation.centroids[k, 1]) * EDGE) for k in active}
     for position, first in enumerate(active):
         for second in active[position + 1 :]:
-            weight = float(seen.salience[first] * seen.salience[second] * np.sqrt(share[first] * share[second]))
+            weight = float(
+                explanation.salience[first] * explanation.salience[second] * np.sqrt(share[first] * share[second])
+            )
             opacity = int(np.clip(40 + 1200 * weight, 40, 200))
             draw.line([points[first], points[second]], fill=(255, 255, 255, opacity), width=1 + (opacity > 120))
     for k in sorted(active, key=lambda k: -float(share[k])):
         x, y = points[k]
-        radius = 9 + 16 * float(np.sqrt(share[k])) * float(seen.salience[k])
+        radius = 9 + 16 * float(np.sqrt(share[k])) * float(explanation.salience[k])
         box = [x - radius, y - radius, x + radius, y + radius]
-        draw.ellipse(box, fill=(*colour(k), 255), outline=(20, 20, 20, 255), width=2)
+        draw.ellipse(box, fill=(*prototype_colour(k), 255), outline=(20, 20, 20, 255), width=2)
         draw.text((x, y), str(k + 1), fill=(0, 0, 0), font=_font(13), anchor="mm")
 
 
-def _draw_legend(draw: ImageDraw.ImageDraw, seen: Explanation, left: int, top: int) -> None:
-    """One row a prototype: colour, share of the picture, salience; then the fusion gate."""
-    share = seen.assignment.mean(axis=(0, 1))
+def _draw_legend(draw: ImageDraw.ImageDraw, explanation: Explanation, left: int, top: int) -> None:
+    """One row per prototype: colour, share of the image, salience; then the fusion gate."""
+    share = explanation.assignment.mean(axis=(0, 1))
     draw.text((left, 8), "share   salience", fill=(30, 30, 30), font=_font(14))
-    for k in range(len(seen.active)):
+    for k in range(len(explanation.active)):
         y = top + 4 + k * 32
-        on = bool(seen.active[k])
-        fill = colour(k) if on else (205, 205, 205)
+        on = bool(explanation.active[k])
+        fill = prototype_colour(k) if on else (205, 205, 205)
         draw.rectangle([left, y, left + 24, y + 22], fill=fill, outline=(60, 60, 60))
         draw.text(
             (left + 12, y + 11), str(k + 1), fill=(0, 0, 0) if on else (120, 120, 120), font=_font(13), anchor="mm"
         )
-        text = f"{100 * share[k]:3.0f} %    " + (f"{seen.salience[k]:.2f}" if on else "off")
+        text = f"{100 * share[k]:3.0f} %    " + (f"{explanation.salience[k]:.2f}" if on else "off")
         draw.text((left + 34, y + 3), text, fill=(30, 30, 30) if on else (150, 150, 150), font=_font(14))
-    y = top + 16 + len(seen.active) * 32
-    for name, weight in zip(("part", "cls", "graph"), seen.gate, strict=True):
+    y = top + 16 + len(explanation.active) * 32
+    for name, weight in zip(("part", "cls", "graph"), explanation.gate, strict=True):
         draw.text((left, y), name, fill=(30, 30, 30), font=_font(14))
         draw.rectangle([left + 50, y + 2, left + 50 + int(110 * weight), y + 14], fill=(70, 110, 180))
         draw.text((left + 165, y), f"{weight:.2f}", fill=(30, 30, 30), font=_font(13))

@@ -141,7 +141,7 @@ def _roll_turn(pose: CameraPose) -> float:
 
 
 def _direction(gps: Mapping[int, Any]) -> float | None:
-    """Where the camera points, degrees 0 to 360 from true north; None if relative to magnetic north."""
+    """Where the camera points, degrees 0 to 360 from true north; None unless the tags say true north."""
     degrees = _number(gps.get(_DIRECTION))
     if degrees is None or not 0.0 <= degrees <= 360.0 or _text(gps.get(_NORTH)).upper() != "T":
         return None
