@@ -1,15 +1,15 @@
 import json
 import multiprocessing
+import os
 import resource
+import signal
 import subprocess
-import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from safetensors import safe_open
 from safetensors.torch import save_file
 from torch import nn
 from torch.optim import AdamW
@@ -158,36 +158,59 @@ def test_a_real_write_error_is_a_clear_message(tmp_path: Path) -> None:
     assert {path.name for path in tmp_path.iterdir()} == {"said", "step-00000001.ckpt.safetensors"}
 
 
-def _write_for_ever(folder: Path, step: int) -> None:
-    student = nn.Linear(600, 600)
-    optimiser = AdamW(student.parameters())
-    while True:
-        step += 1
-        student.weight.data.fill_(step)
-        save_checkpoint(folder, {"student": student}, optimiser, Progress(step=step), {}, 2)
+def _die(*_: object, **__: object) -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
 
 
-def test_a_kill_at_any_moment_leaves_a_readable_newest_checkpoint(tmp_path: Path) -> None:
-    reached = 0
-    for round_ in range(12):
-        process = FORK.Process(target=_write_for_ever, args=(tmp_path, reached))
-        process.start()
-        while not (names := list_checkpoints(tmp_path)) or read_step(names[-1]) < reached + 2:
-            time.sleep(0.005)
-        time.sleep(0.0037 * (round_ + 1))
-        process.kill()
-        process.join()
-        newest = newest_checkpoint(tmp_path)
-        assert newest is not None and newest == list_checkpoints(tmp_path)[-1]
-        progress, _ = read_facts(newest)
-        with safe_open(newest, "pt") as file:
-            weight = file.get_tensor("student/weight")
-        assert bool((weight == progress.step).all())
-        assert progress.step >= reached + 2
-        reached = progress.step
-        assert len(list_checkpoints(tmp_path)) <= 3  # at most one not yet dropped
-    save(tmp_path, reached + 1)
-    assert not list(tmp_path.glob(".*"))  # what the kills left half-written is cleared away
+def _save_and_die(folder: Path, moment: str) -> None:
+    """In a process of its own: save step 3, but die at `moment`."""
+    write, rename, unlink = module.save_file, Path.replace, Path.unlink
+
+    def write_half(state: Any, path: Path, metadata: Any) -> None:
+        write(state, path, metadata)
+        whole = path.read_bytes()
+        path.write_bytes(whole[: len(whole) // 2])
+        _die()
+
+    def rename_and_die(self: Path, target: Path) -> None:
+        rename(self, target)
+        _die()
+
+    def die_at_a_checkpoint(self: Path, missing_ok: bool = False) -> None:
+        if self.name.startswith("step-"):
+            _die()
+        unlink(self, missing_ok)
+
+    if moment == "half written":
+        module.save_file = write_half
+    elif moment == "written, not renamed":
+        Path.replace = _die  # type: ignore[method-assign, assignment]
+    elif moment == "renamed":
+        Path.replace = rename_and_die  # type: ignore[method-assign, assignment]
+    else:
+        Path.unlink = die_at_a_checkpoint  # type: ignore[method-assign]
+    save(folder, 3, seed=3)
+
+
+@pytest.mark.parametrize(
+    ("moment", "newest"), [("half written", 2), ("written, not renamed", 2), ("renamed", 3), ("old one not deleted", 3)]
+)
+def test_a_kill_at_any_moment_leaves_a_readable_newest_checkpoint(tmp_path: Path, moment: str, newest: int) -> None:
+    for step in (1, 2):
+        save(tmp_path, step, seed=step)
+    process = FORK.Process(target=_save_and_die, args=(tmp_path, moment))
+    process.start()
+    process.join()
+    assert process.exitcode == -signal.SIGKILL
+    found = newest_checkpoint(tmp_path)
+    assert found is not None and found == list_checkpoints(tmp_path)[-1] and read_facts(found)[0].step == newest
+    modules, optimiser = learned(9)
+    load_checkpoint(found, modules, optimiser)
+    assert same_state(modules["student"].state_dict(), learned(newest)[0]["student"].state_dict())
+    assert bool(list(tmp_path.glob(".*"))) == (newest == 2), "a temporary file is left"
+    save(tmp_path, newest + 1)
+    assert not list(tmp_path.glob(".*")), "the next save deletes it"
+    assert [read_step(path) for path in list_checkpoints(tmp_path)] == [newest, newest + 1]
 
 
 def read_step(path: Path) -> int:

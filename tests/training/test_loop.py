@@ -1,8 +1,8 @@
 import shutil
-import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -140,27 +140,32 @@ def test_the_best_model_by_validation_is_kept(sues: Path, tmp_path: Path, monkey
 
 
 def test_the_idle_share_does_not_count_validation(sues: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Images that come late are told of, however long validation takes."""
+    """On a fake clock: 1 s of waiting and 3 s of work per step, and 1000 s per validation."""
     run = small_run(sues, tmp_path, teacher=False)
-    plain = run.data.epoch
+    plain, forward, now = run.data.epoch, run.step.forward, [0.0]
 
-    def late(*numbers: int) -> Iterator[Batch]:
+    def slow_epoch(*numbers: int) -> Iterator[Batch]:
         for batch in plain(*numbers):
-            time.sleep(0.1)
+            now[0] += 1.0
             yield batch
 
-    def long(*_: Any) -> dict[str, float]:
-        time.sleep(1.0)
+    def slow_forward(*inputs: Any) -> Any:
+        now[0] += 3.0
+        return forward(*inputs)
+
+    def slow_validation(*_: Any) -> dict[str, float]:
+        now[0] += 1000.0
         return {"score": 1.0, "D2S AP": 1.0, "S2D AP": 1.0}
 
-    monkeypatch.setattr(run.data, "epoch", late)
-    monkeypatch.setattr(module, "validate", long)
+    monkeypatch.setattr(run.data, "epoch", slow_epoch)
+    monkeypatch.setattr(run.step, "forward", slow_forward)
+    monkeypatch.setattr(module, "validate", slow_validation)
+    monkeypatch.setattr(module, "time", SimpleNamespace(perf_counter=lambda: now[0]))
     loop = _Loop(run, Progress(), None)
-    begun = time.perf_counter()
     with Journal(tmp_path, run.last_step, 0, "", {}, False) as journal:
         loop.run_epochs(journal)
-    assert loop.waited >= run.last_step * 0.1 and loop.worked > 0
-    assert loop.waited + loop.worked < time.perf_counter() - begun - 2 * 1.0
+    assert (loop.waited, loop.worked) == (run.last_step * 1.0, run.last_step * 3.0)
+    assert loop.idle == 0.25 and now[0] > 2000
 
 
 @pytest.mark.slow
