@@ -100,7 +100,7 @@ def test_default_widths_are_those_of_the_papers_model(function: Callable[..., An
 
 def test_terms_are_built_with_the_settings_of_the_recipe() -> None:
     context = LossContext(CHANGED, 9, {"embedding": 5, "tokens": 6, "teacher": 7, "part_pooled": 8})
-    circle, proxy, nce = (term.build(context) for term in (CircleLoss, ProxyAnchorLoss, InfoNceLoss))
+    circle, proxy, nce = CircleLoss.build(context), ProxyAnchorLoss.build(context), InfoNceLoss.build(context)
     assert (circle.margin, circle.gamma) == (0.31, 51.0)
     assert (proxy.delta, proxy.alpha, proxy.proxies.shape) == (0.17, 23.0, (9, 5))
     assert (nce.smoothing, nce.max_scale) == (0.23, 77.0)

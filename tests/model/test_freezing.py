@@ -100,5 +100,5 @@ def test_gradient_checkpointing_gives_the_same_gradients() -> None:
 
 def test_too_many_blocks_are_refused() -> None:
     for count in (-1, 4):
-        with pytest.raises(SkyPartError, match=f"trainable_blocks={count} must lie between 0 and 3"):
+        with pytest.raises(SkyPartError, match=f"trainable_blocks={count} must be from 0 to 3"):
             fresh("full").freeze(count)

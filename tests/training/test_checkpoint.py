@@ -146,16 +146,16 @@ def _write_beyond_the_limit(folder: Path) -> None:
         save(folder, 2)
     except SkyPartError as error:
         resource.setrlimit(resource.RLIMIT_FSIZE, whole)
-        (folder / "said").write_text(str(error))
+        (folder / "message").write_text(str(error))
 
 
 def test_a_real_write_error_is_a_clear_message(tmp_path: Path) -> None:
     process = FORK.Process(target=_write_beyond_the_limit, args=(tmp_path,))
     process.start()
     process.join()
-    said = (tmp_path / "said").read_text()
-    assert "cannot write" in said and "step-00000002" in said and "free disk space" in said
-    assert {path.name for path in tmp_path.iterdir()} == {"said", "step-00000001.ckpt.safetensors"}
+    message = (tmp_path / "message").read_text()
+    assert "cannot write" in message and "step-00000002" in message and "free disk space" in message
+    assert {path.name for path in tmp_path.iterdir()} == {"message", "step-00000001.ckpt.safetensors"}
 
 
 def _die(*_: object, **__: object) -> None:
@@ -164,10 +164,10 @@ def _die(*_: object, **__: object) -> None:
 
 def _save_and_die(folder: Path, moment: str) -> None:
     """In a process of its own: save step 3, but die at `moment`."""
-    write, rename, unlink = module.save_file, Path.replace, Path.unlink
+    rename, unlink = Path.replace, Path.unlink
 
     def write_half(state: Any, path: Path, metadata: Any) -> None:
-        write(state, path, metadata)
+        save_file(state, path, metadata)
         whole = path.read_bytes()
         path.write_bytes(whole[: len(whole) // 2])
         _die()
@@ -182,7 +182,7 @@ def _save_and_die(folder: Path, moment: str) -> None:
         unlink(self, missing_ok)
 
     if moment == "half written":
-        module.save_file = write_half
+        module.save_file = write_half  # type: ignore[attr-defined, assignment]
     elif moment == "written, not renamed":
         Path.replace = _die  # type: ignore[method-assign, assignment]
     elif moment == "renamed":
@@ -305,7 +305,7 @@ def test_an_intact_newest_file_is_never_skipped(
         newest_checkpoint(tmp_path)
     if make is not a_folder:
         save(tmp_path, 1, 1)
-        assert new.exists(), "a file that a run could go on from was thrown away"
+        assert new.exists(), "a file that a run could resume from was deleted"
         new.unlink()
     else:
         new.rmdir()

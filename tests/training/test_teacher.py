@@ -126,7 +126,7 @@ def test_a_teacher_folder_is_identified_by_its_content(
     keys = {_key(str(folder)), _key(str(folder))}
     monkeypatch.setenv("SKYPART_WEIGHTS", str(tmp_path))
     keys.add(_key("published"))
-    assert len(keys) == 1, "the same weights by whatever name"
+    assert len(keys) == 1, "the same weights under any name"
     (folder / "model.safetensors").write_bytes(b"others")
     keys |= {_key(str(folder)), _key(f"transformers:{folder}")}
     (folder / "model.safetensors").write_bytes(b"theirs")
