@@ -18,7 +18,7 @@ TINY_HEAD = HeadConfig(
 
 
 def scramble(module: nn.Module, seed: int) -> None:
-    """Draw every floating-point value of a module from `seed`, so that no default hides a mistake."""
+    """Draw every floating-point value of a module from `seed`, so that no initial value hides a bug."""
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
         for name, tensor in sorted(module.state_dict(keep_vars=True).items()):

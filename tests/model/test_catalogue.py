@@ -22,7 +22,7 @@ from tests.model.test_storage import altered
 
 @pytest.fixture
 def weights(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An empty weights folder, the only one that is searched."""
+    """The only weights folder that is searched; empty."""
     folder = tmp_path / "weights"
     folder.mkdir()
     monkeypatch.setenv("SKYPART_WEIGHTS", str(folder))

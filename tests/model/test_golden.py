@@ -1,4 +1,4 @@
-"""Stored outputs of a seeded tiny model and of the shared weights; a change of any number must be meant.
+"""Stored outputs of a seeded tiny model and of the shared weights; any change must be intended.
 
 `SKYPART_GOLDEN=write pytest tests/model/test_golden.py` rewrites golden.json.
 """

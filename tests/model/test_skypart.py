@@ -1,4 +1,4 @@
-"""The assembled model: what must hold of its output, its size and its arithmetic."""
+"""The whole model: output, parameters and multiply-adds."""
 
 from dataclasses import replace
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Where weights are looked for: paths, weights folders, and the hub at a pinned revision (never contacted here)."""
+"""Finding weights: paths, weights folders, and the hub at a pinned revision, without a network."""
 
 import json
 from pathlib import Path
@@ -78,7 +78,7 @@ def test_a_repository_with_only_a_bin_file_is_supported(hub: FakeHub) -> None:
 
 
 class ReadError(Exception):
-    """Stands for what the libraries below the hub's raise: no OSError, no error of the hub."""
+    """Simulates errors of HTTP libraries, which are neither OSError nor errors of the hub."""
 
 
 @pytest.mark.parametrize(

@@ -28,7 +28,7 @@ def saved(tiny_model: SkyPart, tmp_path: Path) -> Path:
 
 
 def altered(source: Path, target: Path, **changes: str | None) -> Path:
-    """A copy of a model file with other header fields; None takes one away."""
+    """A copy of a model file with other header fields; None removes one."""
     with safe_open(source, "pt") as file:
         metadata = dict(file.metadata()) | changes
     save_file(load_file(source), target, metadata={key: text for key, text in metadata.items() if text is not None})

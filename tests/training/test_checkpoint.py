@@ -32,7 +32,7 @@ FACTS = {"recipe": {"run": {"seed": 1}}, "code": "x", "data": {"fingerprint": "f
 
 
 def learned(seed: int = 0, steps: int = 3) -> tuple[dict[str, nn.Module], AdamW]:
-    """Two small modules, one with running statistics, and an optimiser that has worked on them."""
+    """Two small modules, one with running statistics, and an optimiser after a few steps."""
     torch.manual_seed(seed)
     modules: dict[str, nn.Module] = {
         "student": nn.Sequential(nn.Linear(4, 3), nn.BatchNorm1d(3)),
@@ -137,7 +137,7 @@ def test_a_full_disk_keeps_the_last_checkpoint_and_leaves_no_temporary_file(
 
 
 def _write_beyond_the_limit(folder: Path) -> None:
-    """In a process of its own: the system refuses to let the file grow beyond half of its size."""
+    """In a separate process: the system limits files to half the size of a checkpoint."""
     save(folder, 1)
     size = next(folder.iterdir()).stat().st_size
     whole = resource.getrlimit(resource.RLIMIT_FSIZE)
@@ -163,7 +163,7 @@ def _die(*_: object, **__: object) -> None:
 
 
 def _save_and_die(folder: Path, moment: str) -> None:
-    """In a process of its own: save step 3, but die at `moment`."""
+    """In a separate process: save step 3, but get killed at `moment`."""
     rename, unlink = Path.replace, Path.unlink
 
     def write_half(state: Any, path: Path, metadata: Any) -> None:

@@ -34,7 +34,7 @@ RECIPES = Path(__file__).resolve().parents[2] / "recipes"
 
 
 def sixty_steps(root: Path, out: Path) -> Recipe:
-    """60 steps in 4 epochs with every loss on, a checkpoint each 10 steps."""
+    """60 steps in 4 epochs with every loss on, a checkpoint every 10 steps."""
     recipe = small_recipe(root, out)
     return replace(
         recipe,
@@ -95,7 +95,7 @@ def test_ctrl_c_saves_a_checkpoint_and_the_same_command_resumes(sues: Path, tmp_
     while not list_checkpoints(tmp_path / "out" / "checkpoints"):
         assert process.poll() is None, process.stderr and process.stderr.read()
         time.sleep(0.02)
-    os.killpg(process.pid, signal.SIGINT)  # as a terminal does: to the loading processes too
+    os.killpg(process.pid, signal.SIGINT)  # like a terminal, also to the loading processes
     output, errors = process.communicate()
     assert process.returncode == STOPPED, errors
     assert "Traceback" not in errors
@@ -141,7 +141,7 @@ def test_user_errors_are_clear_messages(sues: Path, tmp_path: Path, overrides: l
 
 
 def overfitting(root: Path, out: Path, rate: float = 1e-3) -> Recipe:
-    """All of the tiny backbone learns: it has no features of its own to build on."""
+    """All blocks of the tiny backbone learn, because its random features are useless."""
     recipe = small_recipe(root, out, teacher=False)
     return replace(
         recipe,

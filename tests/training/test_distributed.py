@@ -51,7 +51,7 @@ def _work(work: Any, rank: int, folder: Path, arguments: tuple[Any, ...]) -> Non
 
 
 def perturb(run: Run) -> None:
-    """Leave the symmetric start: prototypes not orthogonal, s_g not 0, the average behind the student."""
+    """Leave the symmetric initial state: prototypes not orthogonal, s_g not 0, average and student different."""
     generator = torch.Generator().manual_seed(0)
     with torch.no_grad():
         for parameter in run.student.parameters():
@@ -62,7 +62,7 @@ def perturb(run: Run) -> None:
 
 
 def first_step(workers: Workers, recipe: Recipe) -> dict[str, Any]:
-    """Loss, terms, gradients and running statistics of the first batch, with MAR at 0.6 of its weight."""
+    """Loss, terms, gradients and running statistics of the first batch, with the MAR ramp at 0.6."""
     run = prepare(recipe, workers)
     perturb(run)
     loop = _Loop(run, Progress(step=3), None)
@@ -133,7 +133,7 @@ def test_all_ranks_hold_the_same_weights_after_training_and_only_the_first_write
             assert torch.equal(value, right[part][name]), f"{part} {name}"
     assert len(list_checkpoints(tmp_path / "out" / "checkpoints")) == 2
     records = [json.loads(line) for line in (tmp_path / "out" / "log.jsonl").read_text().splitlines()]
-    assert [r["step"] for r in records if r["kind"] == "train"] == list(range(10))  # once, not twice
+    assert [r["step"] for r in records if r["kind"] == "train"] == list(range(10))  # each step once
     assert len(list((tmp_path / "out" / "tensorboard").iterdir())) == 1
     model = load_model(tmp_path / "out" / "model.safetensors").state_dict()
     assert all(torch.equal(model[name], value) for name, value in left["student"].items())

@@ -57,7 +57,7 @@ def test_missing_wandb_is_a_clear_error(tmp_path: Path, monkeypatch: pytest.Monk
 
 
 def test_missing_wandb_is_reported_before_any_work(sues: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for missing in (None, ModuleType("wandb")):  # absent, or a folder of that name where the command is given
+    for missing in (None, ModuleType("wandb")):  # not installed, or a folder called wandb in the working directory
         monkeypatch.setitem(sys.modules, "wandb", missing)
         with pytest.raises(SkyPartError, match=r"run\.wandb.*pip install"):
             small_run(sues, tmp_path / "out", run=RunRecipe(out=str(tmp_path / "out"), wandb="project"))
@@ -117,7 +117,7 @@ def test_wandb_ids_are_unique_and_survive_a_resume(tmp_path: Path, monkeypatch: 
 
 
 class Full:
-    """A file, or a board, on a full disk."""
+    """A file or TensorBoard writer on a full disk."""
 
     name = "log.jsonl"
     closes = 0
@@ -161,7 +161,7 @@ def test_the_log_has_each_step_once_after_an_interruption(
     monkeypatch.undo()
     assert [r["step"] for r in lines(tmp_path) if r["kind"] == "train"] == list(range(7))
     with (tmp_path / "log.jsonl").open("a", encoding="utf-8") as file:
-        file.write('{"kind": "train", "step": 7, "time": 17')  # killed while it wrote
+        file.write('{"kind": "train", "step": 7, "time": 17')  # killed while writing
     train(small_run(sues, tmp_path, teacher=False))  # from the checkpoint of step 5
     for kind, steps in {"train": range(10), "health": range(10), "validation": (5, 10)}.items():
         assert [r["step"] for r in lines(tmp_path) if r["kind"] == kind] == list(steps)

@@ -37,7 +37,7 @@ def tensors(path: Path | None) -> dict[str, torch.Tensor]:
 
 
 def assert_identical(one: Path | None, other: Path | None) -> None:
-    """Bit by bit: weights, optimiser, average, s_g, random state."""
+    """Bit-identical weights, optimiser, average, s_g, random state."""
     mine, theirs = tensors(one), tensors(other)
     assert set(mine) == set(theirs)
     assert {key.split("/")[0] for key in mine} == {"student", "average", "loss", "optimiser", "rng"}
@@ -283,7 +283,7 @@ def test_collapsed_prototypes_give_a_warning(sues: Path, tmp_path: Path, monkeyp
 
 
 def accumulated(sues: Path, out: Path, accumulate: int, steps: int) -> Run:
-    """A run without clipping and batch norm's memory of order, at its first optimiser step."""
+    """A run without clipping and with full MAR weight from the first step."""
     recipe = small_recipe(sues, out)
     return small_run(
         sues,
@@ -347,7 +347,7 @@ def test_mar_ramps_up_and_the_learning_rate_follows_the_schedule(
     train(run)
     assert weights == pytest.approx([0.0, 0.2, 0.4, 0.6, 0.8, 1.0, 1.0, 1.0, 1.0, 1.0])
     for group in run.optimiser.param_groups:
-        assert group["lr"] == pytest.approx(0.01 * group["peak"])  # the last step's
+        assert group["lr"] == pytest.approx(0.01 * group["peak"])  # at the last step
 
 
 @pytest.mark.slow

@@ -35,7 +35,7 @@ def records(sues: Path) -> list[Record]:
 
 
 def direct(weights: str, records: list[Record], size: int) -> torch.Tensor:
-    """The normed CLS of every image as evaluation sees it, one at a time."""
+    """The normed CLS token of every image, preprocessed as in evaluation, one at a time."""
     backbone = load_backbone(weights).eval()
     with torch.no_grad():
         return torch.cat(

@@ -70,7 +70,7 @@ def test_known_positions_add_a_distance_score(sues: Path, tmp_path: Path) -> Non
 
     split = replace(run.split, drone=placed(run.split.drone, 2e-4), satellite=placed(run.split.satellite, 0.0))
     found = validate(run.student, split, run.data.images, ALONE.device)
-    share = found["D2S R@1"] / 100  # a tile of another location lies a degree away and counts for nothing
+    share = found["D2S R@1"] / 100  # a tile of another location is a degree away and scores 0
     assert found["D2S SDM@1"] == pytest.approx(100 * share * np.exp(-5000 * 2e-4), rel=0.05)
     assert 0 < found["D2S SDM@1"] < 40
 
