@@ -4,7 +4,7 @@ set -eu
 OUT=runs/default-model # as in the recipes
 data="$SHARED/data"
 backbone="$SHARED/weights/dinov2_vits14_descendant.safetensors"
-real=1312 sites=568 # as many as fit
+real=1312 sites=568 # as many locations as fit
 if [ ! -d "$data" ]; then
     data="$OUT/public"
     real=1250 sites=540 # fetched maps have other gaps and fit a little fewer
@@ -25,7 +25,7 @@ procedural() { # SEED SUFFIX LOCATIONS EDGE VIEWS
 }
 procedural 1 "" 1200 256 6
 # Newly rendered images of the real places; cities, which have several dates, come more often.
-new_pictures() { # SEED SUFFIX VIEWS-IN-CITIES VIEWS-AT-SITES EDGE [raised: guessed heights, cities among their neighbours]
+new_images() { # SEED SUFFIX VIEWS-IN-CITIES VIEWS-AT-SITES EDGE [raised: guessed heights, cities among their neighbours]
     cities= sites_too=
     [ "${6:-}" != raised ] || cities="--surround --guess-heights" sites_too=--guess-heights
     # shellcheck disable=SC2086
@@ -52,20 +52,20 @@ for recipe in recipes/default-model/[01]*.toml; do
     now="$runs/$stage/model.safetensors"
     case " $STAGES " in *" $number "*) ;; *) continue ;; esac
     case "$number" in
-    05) new_pictures 2 "" 10 6 256 ;;
+    05) new_images 2 "" 10 6 256 ;;
     06)
-        new_pictures 3 -2 10 6 256
+        new_images 3 -2 10 6 256
         procedural 3 -2 600 256 6
         ;;
-    08) new_pictures 4 -3 16 10 256 ;;
+    08) new_images 4 -3 16 10 256 ;;
     09) # starts from the mean of stages 7 (0.3) and 8 (0.7)
-        new_pictures 5 -4 12 8 320
+        new_images 5 -4 12 8 320
         procedural 5 -3 500 320 6
         "$PYTHON" -m skypart.model.mean "$earlier" "$before" --share 0.3 -o "$mean_8"
         before="$mean_8"
         ;;
     10) # starts from the mean of stage 9 and what that started from
-        new_pictures 6 -5 8 5 320 raised
+        new_images 6 -5 8 5 320 raised
         procedural 6 -4 300 320 5
         "$PYTHON" -m skypart.model.mean "$mean_8" "$before" --share 0.5 -o "$mean_9"
         before="$mean_9"

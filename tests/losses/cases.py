@@ -1,4 +1,4 @@
-"""Each loss on a small batch, its plain-loop reference, and batches in which it has nothing to do."""
+"""Each loss on a small batch, its plain-loop reference, and batches for which it is exactly 0."""
 
 import math
 from collections.abc import Callable
@@ -23,7 +23,7 @@ from skypart.losses.uapa import softened_divergence, uapa_loss, uapa_temperature
 from tests.losses import reference
 
 D, LOCATIONS, PATCHES, PARTS = 5, 6, 3, 4
-# Locations 0 to 2 have both views, one of them two satellites; 3 is seen by a drone only, 4 by a satellite only.
+# Locations 0 to 2 have both views, one of them two satellites; 3 has only a drone image, 4 only a satellite image.
 LOCATION = torch.tensor([2, 0, 0, 1, 4, 1, 0, 3, 2, 2, 1])
 IS_DRONE = torch.tensor([1, 1, 0, 1, 0, 0, 1, 1, 0, 1, 0]).bool()
 NO_PAIR = {
@@ -43,7 +43,7 @@ class Case:
 
     data: inputs that come from the network; parameters: tensors the loss owns.
     frozen: the loss as gradcheck may see it, where the loss itself holds a factor constant.
-    empty: losses with nothing to do and their data, by name.
+    empty: situations in which the loss is exactly 0, with their data, by name.
     """
 
     loss: Loss
@@ -64,7 +64,7 @@ def constant(*shape: int, seed: int) -> Tensor:
 
 
 def owned(module: nn.Module) -> tuple[Loss, list[Tensor]]:
-    """The module as a function of (parameters, arguments), and its parameters away from their special start."""
+    """The module as a function of (parameters, arguments), and its parameters, moved away from their initial values."""
     names = [name for name, _ in module.named_parameters()]
     values = [p.detach().double() + 0.1 * normal(*p.shape, seed=9) for p in module.parameters()]
 

@@ -1,4 +1,4 @@
-"""Every loss once more, as plain loops over images, pairs and patches."""
+"""Reference implementations of every loss, as plain loops over images, pairs and patches."""
 
 import math
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""What holds for every loss: its formula, its gradient, empty batches, extreme values, half precision."""
+"""Tests that apply to every loss: its formula, its gradient, empty batches, extreme values, half precision."""
 
 from collections.abc import Callable
 
@@ -47,7 +47,7 @@ def test_a_batch_without_pairs_gives_exactly_zero(name: str, situation: str) -> 
     inputs = leaves(data + case.parameters, torch.float32)
     value = loss(*inputs)
     assert value.item() == 0.0
-    with torch.autograd.set_detect_anomaly(True):  # no NaN on the way either
+    with torch.autograd.set_detect_anomaly(True):  # no NaN in intermediate results
         assert all(bool((g == 0).all()) for g in gradients(value, inputs))
 
 
@@ -68,7 +68,7 @@ EXTREMES: dict[str, Callable[[Tensor], Tensor]] = {
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_extreme_values_stay_finite(name: str, extreme: str, dtype: torch.dtype) -> None:
     case = CASES[name]()
-    # vectors the loss owns get the extreme as well; weights of a network and the scale keep theirs
+    # proxies get extreme values too; weights of layers and the scale keep theirs
     owned = [EXTREMES[extreme](p) for p in case.parameters] if name in ("proxy_anchor", "uapa") else case.parameters
     inputs = leaves([EXTREMES[extreme](x) for x in case.data], dtype) + leaves(owned, torch.float32)
     loss = case.loss(*inputs)

@@ -15,7 +15,7 @@ from tests.losses.cases import IS_DRONE, LOCATION, normal
 
 
 def sampled(locations: int, drones: int, satellites: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """Location and view of a batch with so many images of each location."""
+    """Location and view of a batch with this many images per location."""
     location = torch.arange(locations).repeat_interleave(drones + satellites)
     return location, (torch.arange(len(location)) % (drones + satellites)) < drones
 

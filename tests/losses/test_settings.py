@@ -1,4 +1,4 @@
-"""Where the losses get their constants from, and the table of their inputs in docs/losses.md."""
+"""The settings of the losses, and the table of their inputs in docs/losses.md."""
 
 import dataclasses
 import inspect
@@ -57,7 +57,7 @@ LAYERS: list[tuple[Callable[..., Any], dict[str, str]]] = [
     (MaskedReconstructionLoss, {"part_dim": "tokens"}),
     (TeacherDistillationLoss, {"embedding_dim": "embedding", "teacher_dim": "teacher"}),
 ]
-# Every setting away from its default, and each different from the others.
+# Every setting differs from its default and from the others.
 CHANGED = LossConfig(
     circle_margin=0.31,
     circle_gamma=51.0,

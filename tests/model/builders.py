@@ -1,4 +1,4 @@
-"""Small models and files the tests of this folder share."""
+"""Small models and files shared by the tests of this folder."""
 
 from pathlib import Path
 
@@ -18,7 +18,7 @@ TINY_HEAD = HeadConfig(
 
 
 def scramble(module: nn.Module, seed: int) -> None:
-    """Draw every floating-point value of a module from `seed`, so that no default hides a mistake."""
+    """Draw every floating-point value of a module from `seed`, so that no initial value hides a bug."""
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
         for name, tensor in sorted(module.state_dict(keep_vars=True).items()):
@@ -46,7 +46,7 @@ def random_images(count: int, height: int, width: int, seed: int = 0) -> Tensor:
 
 
 def scene(height: int = 90, width: int = 120, seed: int = 0) -> NDArray[np.uint8]:
-    """A smooth coloured picture (height, width, 3) that differs with the seed."""
+    """A smooth coloured image (height, width, 3) that differs with the seed."""
     rng = np.random.default_rng(seed)
     coarse = Image.fromarray(rng.integers(0, 256, (6, 8, 3), dtype=np.uint8))
     return np.asarray(coarse.resize((width, height), Image.Resampling.BICUBIC))

@@ -22,7 +22,7 @@ from tests.model.test_storage import altered
 
 @pytest.fixture
 def weights(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An empty weights folder, the only one that is searched."""
+    """The only weights folder that is searched; empty."""
     folder = tmp_path / "weights"
     folder.mkdir()
     monkeypatch.setenv("SKYPART_WEIGHTS", str(folder))
@@ -74,9 +74,9 @@ def test_an_altered_default_model_is_refused(default: Path) -> None:
     skypart.load("default")
     flip_last_byte(default)
     assert catalogue.default_entry().state.startswith("altered")
-    with pytest.raises(SkyPartError, match=r"altered since it was shipped.*reinstall skypart") as told:
+    with pytest.raises(SkyPartError, match=r"altered since it was shipped.*reinstall skypart") as error:
         skypart.load("default")
-    assert str(default) in str(told.value) and "\n" not in str(told.value)
+    assert str(default) in str(error.value) and "\n" not in str(error.value)
 
 
 def test_the_hash_is_computed_once_per_process(default: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -213,9 +213,9 @@ def test_the_command_prints_a_table_or_json(
     monkeypatch.setattr(sys, "argv", ["skypart", "models", "--json"])
     with pytest.raises(SystemExit):
         main()
-    told = {each["name"]: each for each in json.loads(capsys.readouterr().out)}
-    assert told["default"]["state"] == "verified" and told["default"]["megabytes"] > 0
-    assert set(BACKBONES) <= set(told)
+    listed = {each["name"]: each for each in json.loads(capsys.readouterr().out)}
+    assert listed["default"]["state"] == "verified" and listed["default"]["megabytes"] > 0
+    assert set(BACKBONES) <= set(listed)
     monkeypatch.setattr(sys, "argv", ["skypart", "models"])
     with pytest.raises(SystemExit):
         main()

@@ -1,4 +1,4 @@
-"""Gradients reach every parameter that should learn and no other, for every readout."""
+"""Gradients reach exactly the trainable parameters, for every readout."""
 
 from dataclasses import replace
 
@@ -29,7 +29,7 @@ def fresh(readout: Readout, salience_gate: bool = True, patch_layer: int = 0, cl
 
 
 def backward(output: SkyPartOutput) -> None:
-    """Gradients of the embedding, and of the descriptors, which the part losses read."""
+    """Gradients of the embedding, and of the descriptors, which the part losses use."""
     generator = torch.Generator().manual_seed(0)
     towards = torch.randn(output.embedding.shape, generator=generator)
     loss = (output.embedding * towards).sum() + output.descriptors.square().mean()
@@ -67,7 +67,7 @@ def test_frozen_blocks_build_no_graph() -> None:
         block.register_forward_hook(lambda _m, _i, output: seen.append(output.requires_grad))
     vit(random_images(1, 56, 56))
     assert seen == [False, False, True]
-    # Even if somebody sets a frozen parameter free by hand.
+    # Even if requires_grad of a frozen parameter is set by hand.
     next(vit.blocks[0].parameters()).requires_grad_(True)
     seen.clear()
     vit(random_images(1, 56, 56))
@@ -100,5 +100,5 @@ def test_gradient_checkpointing_gives_the_same_gradients() -> None:
 
 def test_too_many_blocks_are_refused() -> None:
     for count in (-1, 4):
-        with pytest.raises(SkyPartError, match=f"trainable_blocks={count} must lie between 0 and 3"):
+        with pytest.raises(SkyPartError, match=f"trainable_blocks={count} must be from 0 to 3"):
             fresh("full").freeze(count)

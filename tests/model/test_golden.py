@@ -1,6 +1,6 @@
-"""Stored outputs of a seeded tiny model and of the shared weights; a change of any number must be meant.
+"""Stored outputs of a seeded tiny model and of the shared weights; any change must be intended.
 
-`SKYPART_GOLDEN=write pytest tests/model/test_golden.py` writes golden.json anew.
+`SKYPART_GOLDEN=write pytest tests/model/test_golden.py` rewrites golden.json.
 """
 
 import json

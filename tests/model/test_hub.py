@@ -71,19 +71,19 @@ def test_the_card_lists_known_licence_and_stages(described: SkyPart, tmp_path: P
 
 def test_from_the_hub(described: SkyPart, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     described.save_pretrained(tmp_path)
-    asked: list[tuple[str, str | None]] = []
+    requests: list[tuple[str, str | None]] = []
 
     def download(repo_id: str, filename: str, *, revision: str | None = None, **_: Any) -> str:
-        asked.append((f"{repo_id}/{filename}", revision))
+        requests.append((f"{repo_id}/{filename}", revision))
         return str(tmp_path / filename)
 
     monkeypatch.setattr(huggingface_hub, "hf_hub_download", download)
     monkeypatch.setattr("huggingface_hub.hub_mixin.hf_hub_download", download)
     assert same(SkyPart.from_pretrained("someone/fields", revision="v2"), described)
-    assert ("someone/fields/model.safetensors", "v2") in asked
-    asked.clear()
+    assert ("someone/fields/model.safetensors", "v2") in requests
+    requests.clear()
     assert same(load_torch("someone/fields@v3").model, described)
-    assert ("someone/fields/model.safetensors", "v3") in asked
+    assert ("someone/fields/model.safetensors", "v3") in requests
 
 
 def test_push_uploads_model_and_card(described: SkyPart, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -67,8 +67,8 @@ def test_errors_are_clear_messages(
     monkeypatch.setattr(sys, "argv", ["mean", *map(str, two), "-o", "out.safetensors", *words])
     with pytest.raises(SystemExit) as left:
         main()
-    told = capsys.readouterr().err
-    assert left.value.code and told.startswith("error: ") and told.count("\n") == 1
+    message = capsys.readouterr().err
+    assert left.value.code and message.startswith("error: ") and message.count("\n") == 1
     assert not (tmp_path / "out.safetensors").exists()
 
 

@@ -1,4 +1,4 @@
-"""The two ways of resampling positions, against each other and against a bicubic filter written out."""
+"""The two ways of resampling positions, compared with each other and with a plain bicubic filter."""
 
 import math
 
@@ -86,7 +86,7 @@ def test_sine_cosine_positions_one_by_one() -> None:
             for channel in range(4):
                 angle = 10_000.0 ** (-channel / 4)
                 place = found[row * columns + column]
-                # MoCo v3 lays its grid out with the first axis first: the first half of the channels is the row's.
+                # in MoCo v3 the first half of the channels encodes the row.
                 expected = [
                     math.sin(row * angle),
                     math.cos(row * angle),

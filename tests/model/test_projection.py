@@ -1,4 +1,4 @@
-"""A linear layer by oneDNN where no gradient is wanted: the same figures, and the plain one wherever it must be."""
+"""Linear layers computed by oneDNN give the same results, and the plain layer is used where needed."""
 
 import pytest
 import torch

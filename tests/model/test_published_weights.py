@@ -1,4 +1,4 @@
-"""One backbone written in every published key naming must give one set of tokens."""
+"""A backbone gives the same tokens from every published key naming."""
 
 import argparse
 from collections.abc import Callable
@@ -38,7 +38,7 @@ def state_of(vit: VisionTransformer) -> State:
 
 
 def huggingface(state: State) -> State:
-    """The names of `transformers`, with the mask token and pooler that its files carry."""
+    """The names of `transformers`, with the mask token and pooler that its files contain."""
     out: State = {"embeddings.mask_token": torch.zeros(1, 128), "pooler.dense.weight": torch.zeros(128, 128)}
     whole = {
         "cls_token": "embeddings.cls_token",
@@ -147,7 +147,7 @@ def test_mocov3_has_twelve_heads_and_keeps_the_trained_encoder(turned: bool, tmp
     config = ViTConfig(patch=16, dim=384, depth=1, heads=12, hidden=1536, grid=(14, 14), layer_scale=False)
     base, momentum = scrambled_vit(config, 1), scrambled_vit(config, 2)
     fixed = sincos_positions(384, (14, 14))
-    if turned:  # a re-training whose torch lays the grid out columns first
+    if turned:  # a reproduction that encodes the column first
         fixed = fixed.reshape(1, 14, 14, 384).transpose(1, 2).reshape(1, 196, 384)
     positions = torch.cat([torch.zeros(1, 1, 384), fixed], dim=1)
     for vit in (base, momentum):

@@ -1,4 +1,4 @@
-"""The assembled model: what must hold of its output, its size and its arithmetic."""
+"""The whole model: output, parameters and multiply-adds."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -147,7 +147,7 @@ def test_invalid_settings_are_refused() -> None:
     vit = VisionTransformer(TINY_VIT)
     with pytest.raises(SkyPartError, match="unknown readout 'both'"):
         SkyPart(vit, HeadConfig(readout="both"))  # type: ignore[arg-type]
-    with pytest.raises(SkyPartError, match="pooled_parts=3 must lie between 1 and prototypes=2"):
+    with pytest.raises(SkyPartError, match="pooled_parts=3 is out of range; choose from 1 to prototypes=2"):
         SkyPart(vit, HeadConfig(prototypes=2))
     with pytest.raises(SkyPartError, match="unknown readout 'x'"):
         SkyPart(vit).with_readout("x")

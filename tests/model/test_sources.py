@@ -1,4 +1,4 @@
-"""Where weights are looked for: paths, weights folders, and the hub at a pinned revision (never contacted here)."""
+"""Finding weights: paths, weights folders, and the hub at a pinned revision, without a network."""
 
 import json
 from pathlib import Path
@@ -19,14 +19,14 @@ from tests.model.builders import TINY_VIT, scrambled_vit
 
 
 class FakeHub:
-    """Stands for hf_hub_download: files of a local folder, and a record of what was asked for."""
+    """Replaces hf_hub_download: serves files of a local folder and records the requests."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.asked: list[tuple[str, str, str | None]] = []
+        self.requests: list[tuple[str, str, str | None]] = []
 
     def __call__(self, repo_id: str, filename: str, *, revision: str | None = None) -> str:
-        self.asked.append((repo_id, filename, revision))
+        self.requests.append((repo_id, filename, revision))
         if not (self.folder / filename).is_file():
             answer: Any = SimpleNamespace(headers={}, request=None)
             raise RemoteEntryNotFoundError(f"no {filename}", response=answer)
@@ -53,7 +53,7 @@ def test_published_names_are_downloaded_at_their_pinned_revision(name: str, hub:
     vit = load_backbone(name)
     assert isinstance(vit, VisionTransformer)
     assert vit.config.heads == 2, "comes from config.json: 32 channels alone would mean one head"
-    assert {(repo, revision) for repo, _, revision in hub.asked} == {(published.repository, published.revision)}
+    assert {(repo, revision) for repo, _, revision in hub.requests} == {(published.repository, published.revision)}
 
 
 def test_revisions_can_be_given_either_way(hub: FakeHub) -> None:
@@ -61,7 +61,12 @@ def test_revisions_can_be_given_either_way(hub: FakeHub) -> None:
     resolve("someone/model", revision="def456")
     resolve("someone/model")
     resolve("dinov2_vits14", revision="main")
-    assert [revision for _, file, revision in hub.asked if file == "config.json"] == ["abc123", "def456", None, "main"]
+    assert [revision for _, file, revision in hub.requests if file == "config.json"] == [
+        "abc123",
+        "def456",
+        None,
+        "main",
+    ]
 
 
 def test_a_repository_with_only_a_bin_file_is_supported(hub: FakeHub) -> None:
@@ -73,7 +78,7 @@ def test_a_repository_with_only_a_bin_file_is_supported(hub: FakeHub) -> None:
 
 
 class ReadError(Exception):
-    """Stands for what the libraries below the hub's raise: no OSError, no error of the hub."""
+    """Simulates errors of HTTP libraries, which are neither OSError nor errors of the hub."""
 
 
 @pytest.mark.parametrize(

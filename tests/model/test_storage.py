@@ -1,4 +1,4 @@
-"""Model files: what goes in comes out, and what is not one is told so."""
+"""Model files: round trips, and clear errors for files that are not models."""
 
 import json
 import subprocess
@@ -28,7 +28,7 @@ def saved(tiny_model: SkyPart, tmp_path: Path) -> Path:
 
 
 def altered(source: Path, target: Path, **changes: str | None) -> Path:
-    """A copy of a model file with other header fields; None takes one away."""
+    """A copy of a model file with other header fields; None removes one."""
     with safe_open(source, "pt") as file:
         metadata = dict(file.metadata()) | changes
     save_file(load_file(source), target, metadata={key: text for key, text in metadata.items() if text is not None})
@@ -94,7 +94,7 @@ def test_a_newer_format_is_reported_before_its_sections_are_read(saved: Path, tm
 
 
 @pytest.mark.parametrize(
-    ("changes", "said"),
+    ("changes", "reason"),
     [
         ({"preprocessing": "{}"}, "no 'size'"),
         ({"preprocessing": '{"size": "large", "interpolation": "area"}'}, "size of preprocessing is 'large'"),
@@ -114,11 +114,11 @@ def test_a_newer_format_is_reported_before_its_sections_are_read(saved: Path, tm
     ],
 )
 def test_a_damaged_header_is_a_clear_error(
-    saved: Path, tmp_path: Path, changes: dict[str, str | None], said: str
+    saved: Path, tmp_path: Path, changes: dict[str, str | None], reason: str
 ) -> None:
     odd = altered(saved, tmp_path / "odd.safetensors", **changes)
     for read in (read_metadata, load_model):
-        with pytest.raises(SkyPartError, match=rf"odd.safetensors: the model's header is damaged \({said}.*again$"):
+        with pytest.raises(SkyPartError, match=rf"odd.safetensors: the model's header is damaged \({reason}.*again$"):
             read(odd)
 
 

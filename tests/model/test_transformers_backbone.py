@@ -126,8 +126,8 @@ def test_unsupported_models_and_inputs_are_refused(tmp_path: Path, monkeypatch: 
             raise error
 
         monkeypatch.setattr(transformers.AutoModel, "from_pretrained", fail)
-        with pytest.raises(SkyPartError, match=r"transformers cannot load 'x/y' \([^\n]+\); check") as told:
+        with pytest.raises(SkyPartError, match=r"transformers cannot load 'x/y' \([^\n]+\); check") as error:
             load_backbone("transformers:x/y")
-        assert "\n" not in str(told.value)
+        assert "\n" not in str(error.value)
     with pytest.raises(SkyPartError, match="not a plain patch transformer"):
         TransformersBackbone(transformers.ResNetModel(transformers.ResNetConfig(depths=[1], hidden_sizes=[8])))

@@ -1,4 +1,4 @@
-"""Our ViT against `transformers`, weights carried over through files in every form."""
+"""Our ViT against `transformers`, with weights from files in every format."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -31,7 +31,7 @@ def make_oracle(kind: str) -> Any:
         )
         model = transformers.Dinov2WithRegistersModel(config)
     else:
-        # DINO v1's own config.json has the epsilon of ViT's defaults, which no tensor shows; made larger to matter.
+        # DINO v1's config.json has the epsilon of ViT's defaults, which no tensor shows; enlarged so that it counts.
         config = transformers.ViTConfig(
             **COMMON, intermediate_size=256, image_size=64, patch_size=16, layer_norm_eps=1e-2
         )
@@ -62,7 +62,7 @@ def test_every_tap_equals_transformers(kind: str, form: str, tmp_path: Path) -> 
             save_file(tensors, name)
         else:
             torch.save(tensors, name)
-    # config.json is beside the weights: naming the folder keeps the epsilon.
+    # config.json is beside the weights: loading the folder keeps the epsilon.
     vit = load_backbone(str(tmp_path / "folder"))
     assert isinstance(vit, VisionTransformer)
     vit.eval()

@@ -1,4 +1,4 @@
-"""Weight files are read without running anything inside them, and damage is told in one sentence."""
+"""Weights files are read without running code in them, and damage is a clear error."""
 
 import os
 import pickle

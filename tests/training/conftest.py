@@ -1,4 +1,4 @@
-"""A tiny data set for all training tests, and one thread, which is faster at this size and under load."""
+"""A tiny data set for all training tests. Tests run with one thread, which is faster at this size."""
 
 from collections.abc import Iterator
 from pathlib import Path

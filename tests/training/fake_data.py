@@ -28,7 +28,7 @@ def make_sues(root: Path, locations: int = 8, per_altitude: int = 3, edge: int =
 
 
 def swap_tiles(root: Path) -> Path:
-    """Give every location the tile of another: nothing but learning by heart finds the pairs."""
+    """Give every location the tile of another: only a model that memorises them finds the pairs."""
     tiles = sorted((root / "satellite-view").iterdir())
     contents = [(tile / "0.png").read_bytes() for tile in tiles]
     for tile, content in zip(tiles, contents[1:] + contents[:1], strict=True):

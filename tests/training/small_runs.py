@@ -1,4 +1,4 @@
-"""Small recipes and runs that the tests of this folder share."""
+"""Small recipes and runs shared by the tests of this folder."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -28,8 +28,8 @@ SMALL_HEAD = HeadConfig(
 
 
 def small_recipe(root: Path, out: Path, teacher: bool = True) -> Recipe:
-    """Every loss on, a tiny backbone at 28 px, 4 locations x (2 drone + 1 satellite), 5 steps an epoch, 2 epochs;
-    in single precision on every machine."""
+    """Every loss on, a tiny backbone at 28 px, 4 locations x (2 drone + 1 satellite), 5 steps per epoch, 2 epochs;
+    in float32 on every machine."""
     return Recipe(
         data=DataRecipe(root=str(root), workers=0, validation=0.25, validation_drone=4),
         backbone=BackboneRecipe(name="untrained:tiny", size=28, trainable_blocks=2),

@@ -10,8 +10,8 @@ from tests.model.builders import random_images
 from tests.training.small_runs import SMALL_HEAD, small_run
 
 
-def moved(model: SkyPart, seed: int) -> None:
-    """Change everything that learns, and the running statistics, as a training step would."""
+def change_weights(model: SkyPart, seed: int) -> None:
+    """Change all trainable parameters and the running statistics, as a training step does."""
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
         for parameter in model.parameters():
@@ -25,25 +25,25 @@ def test_average_follows_the_formula_with_its_running_statistics(sues: Path, tmp
     average = MovingAverage(student, 0.9)
     expected = {name: value.clone() for name, value in student.state_dict().items()}
     for seed in range(3):
-        moved(student, seed)
+        change_weights(student, seed)
         average.update(student)
         for name, value in student.state_dict().items():
             if value.is_floating_point():
                 expected[name] = 0.9 * expected[name] + 0.1 * value
             else:
                 expected[name] = value.clone()
-    moving = average.state_dict()
-    assert set(moving) == set(expected)
-    for name, value in moving.items():
+    state = average.state_dict()
+    assert set(state) == set(expected)
+    for name, value in state.items():
         torch.testing.assert_close(value, expected[name], rtol=1e-5, atol=1e-6)
-    assert not torch.equal(moving["cls_branch.norm.running_mean"], torch.zeros(48))
-    assert int(moving["cls_branch.norm.num_batches_tracked"]) == 3
+    assert not torch.equal(state["cls_branch.norm.running_mean"], torch.zeros(48))
+    assert int(state["cls_branch.norm.num_batches_tracked"]) == 3
 
 
 def test_frozen_parameters_stay_identical_and_the_average_has_no_gradients(sues: Path, tmp_path: Path) -> None:
     student = small_run(sues, tmp_path, teacher=False).student
     average = MovingAverage(student, 0.996)
-    moved(student, 0)
+    change_weights(student, 0)
     average.update(student)
     theirs = dict(student.named_parameters())
     for name, mine in average.model.named_parameters():
@@ -57,7 +57,7 @@ def test_the_average_can_share_the_students_trunk(sues: Path, tmp_path: Path, pa
     head = replace(SMALL_HEAD, patch_layer=patch_layer, cls_layer=cls_layer)
     student = small_run(sues, tmp_path, teacher=False, head=head).student
     average = MovingAverage(student, 0.9)
-    moved(student, 1)
+    change_weights(student, 1)
     average.update(student)
     images = random_images(3, 28, 28)
     with torch.no_grad():

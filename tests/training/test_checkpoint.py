@@ -1,15 +1,15 @@
 import json
 import multiprocessing
+import os
 import resource
+import signal
 import subprocess
-import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from safetensors import safe_open
 from safetensors.torch import save_file
 from torch import nn
 from torch.optim import AdamW
@@ -32,7 +32,7 @@ FACTS = {"recipe": {"run": {"seed": 1}}, "code": "x", "data": {"fingerprint": "f
 
 
 def learned(seed: int = 0, steps: int = 3) -> tuple[dict[str, nn.Module], AdamW]:
-    """Two small modules, one with running statistics, and an optimiser that has worked on them."""
+    """Two small modules, one with running statistics, and an optimiser after a few steps."""
     torch.manual_seed(seed)
     modules: dict[str, nn.Module] = {
         "student": nn.Sequential(nn.Linear(4, 3), nn.BatchNorm1d(3)),
@@ -137,7 +137,7 @@ def test_a_full_disk_keeps_the_last_checkpoint_and_leaves_no_temporary_file(
 
 
 def _write_beyond_the_limit(folder: Path) -> None:
-    """In a process of its own: the system refuses to let the file grow beyond half of its size."""
+    """In a separate process: the system limits files to half the size of a checkpoint."""
     save(folder, 1)
     size = next(folder.iterdir()).stat().st_size
     whole = resource.getrlimit(resource.RLIMIT_FSIZE)
@@ -146,48 +146,71 @@ def _write_beyond_the_limit(folder: Path) -> None:
         save(folder, 2)
     except SkyPartError as error:
         resource.setrlimit(resource.RLIMIT_FSIZE, whole)
-        (folder / "said").write_text(str(error))
+        (folder / "message").write_text(str(error))
 
 
 def test_a_real_write_error_is_a_clear_message(tmp_path: Path) -> None:
     process = FORK.Process(target=_write_beyond_the_limit, args=(tmp_path,))
     process.start()
     process.join()
-    said = (tmp_path / "said").read_text()
-    assert "cannot write" in said and "step-00000002" in said and "free disk space" in said
-    assert {path.name for path in tmp_path.iterdir()} == {"said", "step-00000001.ckpt.safetensors"}
+    message = (tmp_path / "message").read_text()
+    assert "cannot write" in message and "step-00000002" in message and "free disk space" in message
+    assert {path.name for path in tmp_path.iterdir()} == {"message", "step-00000001.ckpt.safetensors"}
 
 
-def _write_for_ever(folder: Path, step: int) -> None:
-    student = nn.Linear(600, 600)
-    optimiser = AdamW(student.parameters())
-    while True:
-        step += 1
-        student.weight.data.fill_(step)
-        save_checkpoint(folder, {"student": student}, optimiser, Progress(step=step), {}, 2)
+def _die(*_: object, **__: object) -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
 
 
-def test_a_kill_at_any_moment_leaves_a_readable_newest_checkpoint(tmp_path: Path) -> None:
-    reached = 0
-    for round_ in range(12):
-        process = FORK.Process(target=_write_for_ever, args=(tmp_path, reached))
-        process.start()
-        while not (names := list_checkpoints(tmp_path)) or read_step(names[-1]) < reached + 2:
-            time.sleep(0.005)
-        time.sleep(0.0037 * (round_ + 1))
-        process.kill()
-        process.join()
-        newest = newest_checkpoint(tmp_path)
-        assert newest is not None and newest == list_checkpoints(tmp_path)[-1]
-        progress, _ = read_facts(newest)
-        with safe_open(newest, "pt") as file:
-            weight = file.get_tensor("student/weight")
-        assert bool((weight == progress.step).all())
-        assert progress.step >= reached + 2
-        reached = progress.step
-        assert len(list_checkpoints(tmp_path)) <= 3  # at most one not yet dropped
-    save(tmp_path, reached + 1)
-    assert not list(tmp_path.glob(".*"))  # what the kills left half-written is cleared away
+def _save_and_die(folder: Path, moment: str) -> None:
+    """In a separate process: save step 3, but get killed at `moment`."""
+    rename, unlink = Path.replace, Path.unlink
+
+    def write_half(state: Any, path: Path, metadata: Any) -> None:
+        save_file(state, path, metadata)
+        whole = path.read_bytes()
+        path.write_bytes(whole[: len(whole) // 2])
+        _die()
+
+    def rename_and_die(self: Path, target: Path) -> None:
+        rename(self, target)
+        _die()
+
+    def die_at_a_checkpoint(self: Path, missing_ok: bool = False) -> None:
+        if self.name.startswith("step-"):
+            _die()
+        unlink(self, missing_ok)
+
+    if moment == "half written":
+        module.save_file = write_half  # type: ignore[attr-defined, assignment]
+    elif moment == "written, not renamed":
+        Path.replace = _die  # type: ignore[method-assign, assignment]
+    elif moment == "renamed":
+        Path.replace = rename_and_die  # type: ignore[method-assign, assignment]
+    else:
+        Path.unlink = die_at_a_checkpoint  # type: ignore[method-assign]
+    save(folder, 3, seed=3)
+
+
+@pytest.mark.parametrize(
+    ("moment", "newest"), [("half written", 2), ("written, not renamed", 2), ("renamed", 3), ("old one not deleted", 3)]
+)
+def test_a_kill_at_any_moment_leaves_a_readable_newest_checkpoint(tmp_path: Path, moment: str, newest: int) -> None:
+    for step in (1, 2):
+        save(tmp_path, step, seed=step)
+    process = FORK.Process(target=_save_and_die, args=(tmp_path, moment))
+    process.start()
+    process.join()
+    assert process.exitcode == -signal.SIGKILL
+    found = newest_checkpoint(tmp_path)
+    assert found is not None and found == list_checkpoints(tmp_path)[-1] and read_facts(found)[0].step == newest
+    modules, optimiser = learned(9)
+    load_checkpoint(found, modules, optimiser)
+    assert same_state(modules["student"].state_dict(), learned(newest)[0]["student"].state_dict())
+    assert bool(list(tmp_path.glob(".*"))) == (newest == 2), "a temporary file is left"
+    save(tmp_path, newest + 1)
+    assert not list(tmp_path.glob(".*")), "the next save deletes it"
+    assert [read_step(path) for path in list_checkpoints(tmp_path)] == [newest, newest + 1]
 
 
 def read_step(path: Path) -> int:
@@ -282,7 +305,7 @@ def test_an_intact_newest_file_is_never_skipped(
         newest_checkpoint(tmp_path)
     if make is not a_folder:
         save(tmp_path, 1, 1)
-        assert new.exists(), "a file that a run could go on from was thrown away"
+        assert new.exists(), "a file that a run could resume from was deleted"
         new.unlink()
     else:
         new.rmdir()

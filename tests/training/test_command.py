@@ -34,7 +34,7 @@ RECIPES = Path(__file__).resolve().parents[2] / "recipes"
 
 
 def sixty_steps(root: Path, out: Path) -> Recipe:
-    """60 steps in 4 epochs with every loss on, a checkpoint each 10 steps."""
+    """60 steps in 4 epochs with every loss on, a checkpoint every 10 steps."""
     recipe = small_recipe(root, out)
     return replace(
         recipe,
@@ -53,7 +53,7 @@ def start(file: Path) -> multiprocessing.process.BaseProcess:
 
 def wait_for_step(out: Path, step: int, alive: multiprocessing.process.BaseProcess) -> None:
     while not any(int(path.name[5:13]) >= step for path in list_checkpoints(out / "checkpoints")):
-        assert alive.is_alive(), "the run ended by itself"
+        assert alive.is_alive(), "the run ended early"
         time.sleep(0.01)
 
 
@@ -95,17 +95,17 @@ def test_ctrl_c_saves_a_checkpoint_and_the_same_command_resumes(sues: Path, tmp_
     while not list_checkpoints(tmp_path / "out" / "checkpoints"):
         assert process.poll() is None, process.stderr and process.stderr.read()
         time.sleep(0.02)
-    os.killpg(process.pid, signal.SIGINT)  # as a terminal does: to the loading processes too
-    said, errors = process.communicate()
+    os.killpg(process.pid, signal.SIGINT)  # like a terminal, also to the loading processes
+    output, errors = process.communicate()
     assert process.returncode == STOPPED, errors
     assert "Traceback" not in errors
     newest = newest_checkpoint(tmp_path / "out" / "checkpoints")
     assert newest is not None
     step = read_facts(newest)[0].step
-    assert 3 <= step < 60 and f"stopped at step {step}; start the same command again" in said
+    assert 3 <= step < 60 and f"stopped at step {step}; start the same command again" in output
     assert not (tmp_path / "out" / "model.safetensors").exists()
-    told, code = train_recipe(file, [], False)
-    assert "trained 60 steps" in told and code == 0
+    summary, code = train_recipe(file, [], False)
+    assert "trained 60 steps" in summary and code == 0
 
 
 def test_the_command_trains_and_prints_the_model_file(sues: Path, tmp_path: Path) -> None:
@@ -141,7 +141,7 @@ def test_user_errors_are_clear_messages(sues: Path, tmp_path: Path, overrides: l
 
 
 def overfitting(root: Path, out: Path, rate: float = 1e-3) -> Recipe:
-    """All of the tiny backbone learns: it has no features of its own to build on."""
+    """All blocks of the tiny backbone learn, because its random features are useless."""
     recipe = small_recipe(root, out, teacher=False)
     return replace(
         recipe,
@@ -198,8 +198,8 @@ def test_only_the_first_process_prints_the_summary(tmp_path: Path, monkeypatch: 
     monkeypatch.setattr(run, "load_recipe", lambda *_: Recipe())
     monkeypatch.setattr(run, "prepare", lambda *_: None)
     monkeypatch.setattr(run, "train", lambda *_: result)
-    for rank, told in enumerate((f"trained 7 steps: {result.model}\n", "")):
+    for rank, expected in enumerate((f"trained 7 steps: {result.model}\n", "")):
         workers = replace(ALONE, rank=rank, world=2)
         monkeypatch.setattr(run, "start_workers", lambda *_, workers=workers: workers)
         done = CliRunner().invoke(app, ["train", "recipe.toml"])
-        assert (done.exit_code, done.output) == (0, told)
+        assert (done.exit_code, done.output) == (0, expected)

@@ -134,7 +134,7 @@ def test_weather_affects_only_drone_images_and_differs_between_draws(sues: Path,
         assert torch.equal(stormy[Draw(tile, 5)][0], clear[Draw(tile, 5)][0])
     seen = [stormy[Draw(drone, seed)][0] for seed in range(20)]
     changed = [not torch.equal(image, clear[Draw(drone, 0)][0]) for image in seen]
-    assert 10 <= sum(changed) <= 20  # one of ten conditions is no weather
+    assert 10 <= sum(changed) <= 20  # one of ten conditions is clear
     assert len({image.numpy().tobytes() for image in seen}) > 8
     assert torch.equal(stormy[Draw(drone, 3)][0], seen[3])
 
@@ -173,7 +173,7 @@ def test_the_fingerprint_depends_on_images_but_not_on_order_or_folder(sues: Path
 
 
 def test_all_images_of_a_place_are_mirrored_together_and_only_tiles_are_rotated(sues: Path) -> None:
-    """Every image of a batch is its own file, mirrored as all others of its place, tiles turned by quarters too."""
+    """All images of a place are mirrored or none is; tiles are also rotated by multiples of 90 degrees."""
     records = list(open_dataset(sues).train)
     augmentation = replace(NO_AUGMENTATION, mirror=0.5, quarter_turns=True)
     images = TrainingImages(records, PREPROCESSING, augmentation, "", 7)

@@ -1,4 +1,4 @@
-"""`make train-default`: the stages of the default model follow each other, and each finds its pictures."""
+"""`make train-default`: the order, start models and data of the stages of the default model."""
 
 import os
 import shlex
@@ -15,7 +15,7 @@ STARTS = ("02-larger-images/model", "07-full-size/model", "mean-after-08", "mean
 
 
 def commands_of(tmp_path: Path, shared: bool = True, **settings: str) -> list[list[str]]:
-    """The commands that the script calls, each a list of words. shared: whether the developers' copies are there."""
+    """The commands that the script runs, each a list of words. shared: whether the developers' copies exist."""
     (tmp_path / "recipes").symlink_to(ROOT / "recipes")
     backbone = tmp_path / "shared" / "weights" / "dinov2_vits14_descendant.safetensors"
     if shared:
@@ -46,7 +46,7 @@ def test_each_stage_starts_from_the_previous_one_on_rendered_images(readout: str
         if words[:2] == ["world", "make"]:
             made.add(words[2])
         if words[:2] == ["-m", "skypart.model.mean"]:
-            assert words[2:4] == [earlier, before], "of the last model and the one that it started from or came after"
+            assert words[2:4] == [earlier, before], "the mean is of the last two models"
             means.append(words[4:])
             earlier, before = before, words[words.index("-o") + 1]
         if "train" not in words:

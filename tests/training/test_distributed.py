@@ -1,4 +1,4 @@
-"""Two gloo processes against one on the joined batch."""
+"""Two gloo processes give the same results as one with the joined batch."""
 
 import json
 import multiprocessing
@@ -28,11 +28,11 @@ from tests.training.small_runs import ALONE, SMALL_HEAD, small_recipe, write_rec
 
 FORK = multiprocessing.get_context("fork")
 CPU = torch.device("cpu")
-LITTLE = 0.02
+TOLERANCE = 0.02
 
 
 def on_two(work: Any, folder: Path, *arguments: Any) -> list[Any]:
-    """Run `work(workers, *arguments)` in two processes; what it returns, by rank."""
+    """Run `work(workers, *arguments)` in two processes; returns the results by rank."""
     folder.mkdir(parents=True, exist_ok=True)
     processes = [FORK.Process(target=_work, args=(work, rank, folder, arguments)) for rank in range(2)]
     for process in processes:
@@ -51,7 +51,7 @@ def _work(work: Any, rank: int, folder: Path, arguments: tuple[Any, ...]) -> Non
 
 
 def perturb(run: Run) -> None:
-    """Leave the symmetric start: prototypes not orthogonal, s_g not 0, the average behind the student."""
+    """Leave the symmetric initial state: prototypes not orthogonal, s_g not 0, average and student different."""
     generator = torch.Generator().manual_seed(0)
     with torch.no_grad():
         for parameter in run.student.parameters():
@@ -62,7 +62,7 @@ def perturb(run: Run) -> None:
 
 
 def first_step(workers: Workers, recipe: Recipe) -> dict[str, Any]:
-    """Loss, terms, gradients and running statistics of the first batch, with MAR at 0.6 of its weight."""
+    """Loss, terms, gradients and running statistics of the first batch, with the MAR ramp at 0.6."""
     run = prepare(recipe, workers)
     perturb(run)
     loop = _Loop(run, Progress(step=3), None)
@@ -133,14 +133,16 @@ def test_all_ranks_hold_the_same_weights_after_training_and_only_the_first_write
             assert torch.equal(value, right[part][name]), f"{part} {name}"
     assert len(list_checkpoints(tmp_path / "out" / "checkpoints")) == 2
     records = [json.loads(line) for line in (tmp_path / "out" / "log.jsonl").read_text().splitlines()]
-    assert [r["step"] for r in records if r["kind"] == "train"] == list(range(10))  # once, not twice
+    assert [r["step"] for r in records if r["kind"] == "train"] == list(range(10))  # each step once
     assert len(list((tmp_path / "out" / "tensorboard").iterdir())) == 1
     model = load_model(tmp_path / "out" / "model.safetensors").state_dict()
     assert all(torch.equal(model[name], value) for name, value in left["student"].items())
 
 
-def far_apart(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor], start: dict[str, torch.Tensor]) -> float:
-    """The distance between two trained models over the way the first has come; Adam magnifies rounding errors."""
+def relative_distance(
+    one: dict[str, torch.Tensor], other: dict[str, torch.Tensor], start: dict[str, torch.Tensor]
+) -> float:
+    """Distance between two trained models over the distance of the first from the start; Adam magnifies rounding."""
     names = [name for name, value in one.items() if value.is_floating_point()]
     gap = torch.cat([(one[name] - other[name]).flatten() for name in names]).norm()
     way = torch.cat([(one[name] - start[name]).flatten() for name in names]).norm()
@@ -153,10 +155,10 @@ def test_two_processes_train_to_the_weights_of_one(sues: Path, tmp_path: Path) -
     start = {name: value.clone() for name, value in prepare(recipe, ALONE).student.state_dict().items()}
     two = on_two(trained, tmp_path / "ranks", recipe)[0]["student"]
     alone = replace(recipe, run=replace(recipe.run, out=str(tmp_path / "one")))
-    assert far_apart(trained(ALONE, alone)["student"], two, start) < LITTLE
+    assert relative_distance(trained(ALONE, alone)["student"], two, start) < TOLERANCE
 
 
-def asked_to_stop_on_one(workers: Workers, recipe: Recipe) -> int:
+def request_stop_on_one(workers: Workers, recipe: Recipe) -> int:
     run = prepare(recipe, workers)
     loop = _Loop(run, Progress(), None)
     inner = run.step.forward
@@ -173,7 +175,7 @@ def asked_to_stop_on_one(workers: Workers, recipe: Recipe) -> int:
 
 
 def test_a_signal_to_one_process_stops_all_after_the_same_step(sues: Path, tmp_path: Path) -> None:
-    steps = on_two(asked_to_stop_on_one, tmp_path / "two", small_recipe(sues, tmp_path / "out", teacher=False))
+    steps = on_two(request_stop_on_one, tmp_path / "two", small_recipe(sues, tmp_path / "out", teacher=False))
     assert steps == [3, 3]
     assert [path.name[5:13] for path in list_checkpoints(tmp_path / "out" / "checkpoints")] == ["00000003"]
 
@@ -192,9 +194,9 @@ def broken_on_one(workers: Workers, recipe: Recipe) -> str:
 
 
 def test_a_nan_on_one_process_stops_all(sues: Path, tmp_path: Path) -> None:
-    said = on_two(broken_on_one, tmp_path / "two", small_recipe(sues, tmp_path / "out", teacher=False))
-    assert all("NaN or infinite at step 0" in text for text in said)
-    assert "loss group part (term mar)" in said[1]
+    messages = on_two(broken_on_one, tmp_path / "two", small_recipe(sues, tmp_path / "out", teacher=False))
+    assert all("NaN or infinite at step 0" in text for text in messages)
+    assert "loss group part (term mar)" in messages[1]
     assert list_checkpoints(tmp_path / "out" / "checkpoints") == []
 
 
@@ -250,25 +252,25 @@ def test_joint_batch_norm_over_two_processes_equals_one_even_far_from_zero(tmp_p
     (wanted * weights_of(rows)).sum().backward()
     halves = on_two(normalised, tmp_path, rows)
     assert whole.grad is not None and plain.running_var is not None
-    # single precision knows -300 to 3e-5 only
+    # float32 resolves -300 only to 3e-5
     torch.testing.assert_close(torch.cat([half[0] for half in halves]).double(), wanted.detach(), rtol=0, atol=1e-4)
     torch.testing.assert_close(torch.cat([half[1] for half in halves]).double(), whole.grad, rtol=0, atol=1e-4)
     for half in halves:
         torch.testing.assert_close(half[3].double(), plain.running_var, rtol=1e-5, atol=0)
 
 
-def learnt_by_heart(workers: Workers, recipe: Recipe) -> tuple[float, bool, int, int]:
+def overfit_result(workers: Workers, recipe: Recipe) -> tuple[float, bool, int, int]:
     result = overfit(recipe, workers, locations=5)
     return result.progress.best, result.finished, result.progress.step, len(result.progress.history)
 
 
 @pytest.mark.slow
 def test_overfit_ends_the_same_way_on_both_processes(tmp_path: Path) -> None:
-    """An odd number of locations is shared by two, and the one that does not validate knows the score too."""
+    """Both processes get equal shares of an odd number of locations, and both know the score."""
     root = make_sues(tmp_path / "data", locations=6, per_altitude=2)
     recipe = small_recipe(root, tmp_path / "out", teacher=False)
     recipe = replace(recipe, optimiser=replace(recipe.optimiser, head_lr=3e-3, backbone_lr=3e-4))
-    one, two = on_two(learnt_by_heart, tmp_path / "two", recipe)
+    one, two = on_two(overfit_result, tmp_path / "two", recipe)
     assert one[:3] == two[:3] and one[:2] == (100.0, True)
     assert one[3] > 0 and two[3] == 0
 
@@ -307,10 +309,10 @@ def test_torchrun_trains_end_to_end(sues: Path, tmp_path: Path) -> None:
     environment = os.environ | {"OMP_NUM_THREADS": "1"}
     done = subprocess.run(command, capture_output=True, text=True, env=environment)
     assert done.returncode == 0, done.stderr
-    assert done.stdout.count("trained 10 steps") == 1, "only the first process tells"
+    assert done.stdout.count("trained 10 steps") == 1, "only the first process prints"
     assert "FutureWarning" not in done.stderr
     start = {name: value.clone() for name, value in prepare(recipe, ALONE).student.state_dict().items()}
     one = trained(ALONE, replace(recipe, run=replace(recipe.run, out=str(tmp_path / "one"))))["student"]
     two = load_model(tmp_path / "out" / "model.safetensors").state_dict()
-    assert far_apart(one, two, start) < LITTLE
+    assert relative_distance(one, two, start) < TOLERANCE
     assert len(list_checkpoints(tmp_path / "out" / "checkpoints")) == 2

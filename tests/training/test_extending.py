@@ -37,8 +37,8 @@ def test_a_head_is_one_file_and_one_line(sues: Path, tmp_path: Path, capsys: pyt
     recipe = recipe_of(sues, tmp_path / "run", "head.layer=3")
     assert recipe.to_dict()["head"] == {"kind": "mean", "embedding_dim": 48, "layer": 3}
     run = prepare(recipe, ALONE)
-    said = " ".join(capsys.readouterr().err.split())
-    assert "left out, since the head mean has no inputs for them: patch_nce, mar, diversity" in said
+    output = " ".join(capsys.readouterr().err.split())
+    assert "left out, since the head mean has no inputs for them: patch_nce, mar, diversity" in output
     terms = {"circle", "proxy_anchor", "info_nce", "uapa", "teacher", "ema", "altitude"}
     assert {term.name for term in run.loss.terms} == terms
     before = run.student.head.state_dict()["project.weight"].clone()

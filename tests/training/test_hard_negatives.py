@@ -49,7 +49,7 @@ def test_similarity_is_computed_once_per_model_and_data(
 ) -> None:
     records = list(open_dataset(sues).train)
     first = location_similarity(records, start, 28, tmp_path, CPU)
-    monkeypatch.setattr(module, "embed_paths", None)  # whoever computes again trips over it
+    monkeypatch.setattr(module, "embed_paths", None)  # computing again would fail
     assert np.array_equal(location_similarity(records, start, 28, tmp_path, CPU), first)
     with pytest.raises(TypeError):
         location_similarity(records, start, 42, tmp_path, CPU)

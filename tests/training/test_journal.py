@@ -57,7 +57,7 @@ def test_missing_wandb_is_a_clear_error(tmp_path: Path, monkeypatch: pytest.Monk
 
 
 def test_missing_wandb_is_reported_before_any_work(sues: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for missing in (None, ModuleType("wandb")):  # absent, or a folder of that name where the command is given
+    for missing in (None, ModuleType("wandb")):  # not installed, or a folder called wandb in the working directory
         monkeypatch.setitem(sys.modules, "wandb", missing)
         with pytest.raises(SkyPartError, match=r"run\.wandb.*pip install"):
             small_run(sues, tmp_path / "out", run=RunRecipe(out=str(tmp_path / "out"), wandb="project"))
@@ -65,7 +65,7 @@ def test_missing_wandb_is_reported_before_any_work(sues: Path, tmp_path: Path, m
 
 
 class FakeRun:
-    """What wandb.init gives, as far as it is used."""
+    """The part of a W&B run that is used."""
 
     def __init__(self) -> None:
         self.logged: list[tuple[dict[str, float], int]] = []
@@ -79,28 +79,28 @@ class FakeRun:
 
 
 def fake_wandb(monkeypatch: pytest.MonkeyPatch) -> tuple[FakeRun, dict[str, Any]]:
-    """Install a wandb that keeps what it is given: the run, and what `init` was last asked for."""
-    run, asked = FakeRun(), dict[str, Any]()
+    """Install a fake wandb. Returns its run and the last settings of `init`."""
+    run, settings = FakeRun(), dict[str, Any]()
     fake = ModuleType("wandb")
-    fake.init = lambda **settings: (asked.update(settings), run)[1]  # type: ignore[attr-defined]
+    fake.init = lambda **given: (settings.update(given), run)[1]  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "wandb", fake)
-    return run, asked
+    return run, settings
 
 
 def test_wandb_gets_the_same_scalars_when_installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    run, asked = fake_wandb(monkeypatch)
+    run, settings = fake_wandb(monkeypatch)
     with Journal(tmp_path, 10, 0, "project", {"run": {"seed": 1}}, is_leader=True) as journal:
         journal.record("train", 3, {"total": 2.0})
     assert run.logged == [({"train/total": 2.0}, 3)] and run.finished
-    assert asked["project"] == "project" and asked["config"] == {"run": {"seed": 1}}
+    assert settings["project"] == "project" and settings["config"] == {"run": {"seed": 1}}
 
 
 def test_wandb_ids_are_unique_and_survive_a_resume(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    _, asked = fake_wandb(monkeypatch)
+    _, settings = fake_wandb(monkeypatch)
 
     def identity(folder: Path, done: int) -> str:
         with Journal(folder, 10, done, "project", {}, is_leader=True):
-            return str(asked["id"])
+            return str(settings["id"])
 
     one, other = tmp_path / "a" / "sues200", tmp_path / "b" / "sues200"
     first = identity(one, 0)
@@ -108,16 +108,16 @@ def test_wandb_ids_are_unique_and_survive_a_resume(tmp_path: Path, monkeypatch: 
     assert identity(other, 0) != first
     assert identity(one, 5) == identity(one, 7) == first
     again = identity(one, 0)
-    assert again != first, "W&B takes no steps that lie before those it has"
+    assert again != first, "W&B rejects steps before its last one"
     assert identity(one, 5) == again
     for damaged in (b"", b"\xff\xfe", b"no/id at all"):
         next(one.glob("wandb*")).write_bytes(damaged)
-        mended = identity(one, 5)
-        assert mended.isalnum() and mended != again and identity(one, 5) == mended
+        renewed = identity(one, 5)
+        assert renewed.isalnum() and renewed != again and identity(one, 5) == renewed
 
 
 class Full:
-    """A file, or a board, on a full disk."""
+    """A file or TensorBoard writer on a full disk."""
 
     name = "log.jsonl"
     closes = 0
@@ -138,7 +138,7 @@ def test_on_a_full_disk_the_first_error_is_raised(tmp_path: Path, monkeypatch: p
     monkeypatch.setattr(journal, "lines", log)
     with pytest.raises(SkyPartError, match=r"log\.jsonl: cannot be written"), journal:
         journal.record("train", 0, {"total": 1.0})
-    assert (board.closes, log.closes, run.finished) == (1, 1, True), "all is closed, whatever fails"
+    assert (board.closes, log.closes, run.finished) == (1, 1, True), "everything is closed despite errors"
 
 
 @pytest.mark.parametrize("part", ["board", "lines"])
@@ -161,7 +161,7 @@ def test_the_log_has_each_step_once_after_an_interruption(
     monkeypatch.undo()
     assert [r["step"] for r in lines(tmp_path) if r["kind"] == "train"] == list(range(7))
     with (tmp_path / "log.jsonl").open("a", encoding="utf-8") as file:
-        file.write('{"kind": "train", "step": 7, "time": 17')  # killed while it wrote
+        file.write('{"kind": "train", "step": 7, "time": 17')  # killed while writing
     train(small_run(sues, tmp_path, teacher=False))  # from the checkpoint of step 5
     for kind, steps in {"train": range(10), "health": range(10), "validation": (5, 10)}.items():
         assert [r["step"] for r in lines(tmp_path) if r["kind"] == kind] == list(steps)

@@ -17,7 +17,7 @@ ALL_BLOCKS = BackboneRecipe(name="untrained:tiny", size=28, trainable_blocks=4)
 
 
 def settings_by_name(run: Run) -> dict[str, tuple[float, float]]:
-    """(learning rate, weight decay) of every parameter the optimiser moves."""
+    """(learning rate, weight decay) of every parameter of the optimiser."""
     names = parameter_names(run.modules)
     found: dict[str, tuple[float, float]] = {}
     for group in run.optimiser.param_groups:

@@ -1,4 +1,4 @@
-"""Mixed precision where the device has it."""
+"""The precision of matrix products."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -16,7 +16,7 @@ HALF = torch.bfloat16
 
 
 @pytest.mark.parametrize(
-    ("asked", "native", "wanted"),
+    ("requested", "native", "wanted"),
     [
         ("auto", True, Precision(None, HALF)),
         ("auto", False, Precision()),
@@ -26,17 +26,17 @@ HALF = torch.bfloat16
     ],
 )
 def test_precision_on_a_cpu(
-    asked: str, native: bool | None, wanted: Precision, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    requested: str, native: bool | None, wanted: Precision, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "has_native_bfloat16", lambda: native)
     recipe = small_recipe(tmp_path, tmp_path)
-    recipe = replace(recipe, optimiser=replace(recipe.optimiser, precision=asked))  # type: ignore[arg-type]
+    recipe = replace(recipe, optimiser=replace(recipe.optimiser, precision=requested))  # type: ignore[arg-type]
     assert choose_precision(recipe, ALONE.device) == wanted
 
 
 def test_bfloat16_support_comes_from_the_capabilities_of_the_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    for said, wanted in (({"avx512_bf16": True}, True), ({"bf16": True}, True), ({"avx2": True}, False), ({}, None)):
-        monkeypatch.setattr(torch.cpu, "get_capabilities", lambda said=said: said, raising=False)
+    for found, wanted in (({"avx512_bf16": True}, True), ({"bf16": True}, True), ({"avx2": True}, False), ({}, None)):
+        monkeypatch.setattr(torch.cpu, "get_capabilities", lambda found=found: found, raising=False)
         assert has_native_bfloat16() is wanted
     monkeypatch.delattr(torch.cpu, "get_capabilities")
     assert has_native_bfloat16() is None
@@ -45,7 +45,7 @@ def test_bfloat16_support_comes_from_the_capabilities_of_the_cpu(monkeypatch: py
 def test_only_frozen_blocks_and_the_average_use_bfloat16(
     sues: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Products of what learns stay single; losses move by what bfloat16 loses, and no further."""
+    """Trainable blocks stay in float32; losses change only by the rounding of bfloat16."""
     found, seen = {}, {}
     for native in (False, True):
         monkeypatch.setattr(module, "has_native_bfloat16", lambda native=native: native)

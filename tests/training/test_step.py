@@ -57,8 +57,8 @@ def test_gradients_reach_exactly_the_trainable_parameters(sues: Path, tmp_path: 
         else:
             assert parameter.grad is None, name
     assert not any(p.grad is not None for p in run.average.model.parameters())  # type: ignore[union-attr]
-    moving = [name for name, p in run.step.named_parameters() if not p.requires_grad]
-    assert moving and all(name.startswith("student.backbone.") for name in moving)
+    frozen = [name for name, p in run.step.named_parameters() if not p.requires_grad]
+    assert frozen and all(name.startswith("student.backbone.") for name in frozen)
 
 
 @pytest.mark.parametrize(
@@ -121,7 +121,7 @@ def test_draws_depend_only_on_seed_and_step(tiny_model: SkyPart) -> None:
 
 @pytest.mark.parametrize("trainable", [0, 2, 4])
 def test_the_average_uses_only_its_own_weights(sues: Path, tmp_path: Path, trainable: int) -> None:
-    """What self-distillation compares with is the average on the images, however much of it is shared."""
+    """Self-distillation compares with the average's own embedding, however many blocks are shared."""
     run = small_run(sues, tmp_path, backbone=BackboneRecipe("untrained:tiny", 28, trainable))
     assert run.average is not None
     generator = torch.Generator().manual_seed(0)

@@ -35,7 +35,7 @@ def records(sues: Path) -> list[Record]:
 
 
 def direct(weights: str, records: list[Record], size: int) -> torch.Tensor:
-    """The normed CLS of every image as evaluation sees it, one at a time."""
+    """The normed CLS token of every image, preprocessed as in evaluation, one at a time."""
     backbone = load_backbone(weights).eval()
     with torch.no_grad():
         return torch.cat(
@@ -126,7 +126,7 @@ def test_a_teacher_folder_is_identified_by_its_content(
     keys = {_key(str(folder)), _key(str(folder))}
     monkeypatch.setenv("SKYPART_WEIGHTS", str(tmp_path))
     keys.add(_key("published"))
-    assert len(keys) == 1, "the same weights by whatever name"
+    assert len(keys) == 1, "the same weights under any name"
     (folder / "model.safetensors").write_bytes(b"others")
     keys |= {_key(str(folder)), _key(f"transformers:{folder}")}
     (folder / "model.safetensors").write_bytes(b"theirs")

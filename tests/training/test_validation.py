@@ -15,7 +15,7 @@ from tests.training.small_runs import ALONE, small_recipe, small_run
 
 @pytest.fixture
 def with_test_split(tmp_path: Path) -> Path:
-    """Ten locations of which only six are trained on."""
+    """Ten locations, six of them for training."""
     root = make_sues(tmp_path / "ten", locations=10, per_altitude=2)
     (root / "train_ids.txt").write_text("1 2 3 4 5 6\n")
     return root
@@ -70,7 +70,7 @@ def test_known_positions_add_a_distance_score(sues: Path, tmp_path: Path) -> Non
 
     split = replace(run.split, drone=placed(run.split.drone, 2e-4), satellite=placed(run.split.satellite, 0.0))
     found = validate(run.student, split, run.data.images, ALONE.device)
-    share = found["D2S R@1"] / 100  # a tile of another location lies a degree away and counts for nothing
+    share = found["D2S R@1"] / 100  # a tile of another location is a degree away and scores 0
     assert found["D2S SDM@1"] == pytest.approx(100 * share * np.exp(-5000 * 2e-4), rel=0.05)
     assert 0 < found["D2S SDM@1"] < 40
 
@@ -90,11 +90,11 @@ def test_validation_equals_a_count_of_nearest_neighbours(sues: Path, tmp_path: P
 
     embedder = Embedder(run.student)
     similarity = embedder.embed([r.path for r in drone]) @ embedder.embed([r.path for r in tiles]).T
-    down = np.mean([tiles[i].location == r.location for i, r in zip(similarity.argmax(1), drone, strict=True)])
+    d2s = np.mean([tiles[i].location == r.location for i, r in zip(similarity.argmax(1), drone, strict=True)])
     held = {r.location for r in drone}
-    asked = [j for j, tile in enumerate(tiles) if tile.location in held]
-    up = np.mean([drone[int(similarity[:, j].argmax())].location == tiles[j].location for j in asked])
-    assert (found["D2S R@1"], found["S2D R@1"]) == pytest.approx((100 * down, 100 * up))
+    queries = [j for j, tile in enumerate(tiles) if tile.location in held]
+    s2d = np.mean([drone[int(similarity[:, j].argmax())].location == tiles[j].location for j in queries])
+    assert (found["D2S R@1"], found["S2D R@1"]) == pytest.approx((100 * d2s, 100 * s2d))
 
 
 def test_a_run_with_weather_is_validated_with_weather(sues: Path, tmp_path: Path) -> None:
@@ -102,13 +102,13 @@ def test_a_run_with_weather_is_validated_with_weather(sues: Path, tmp_path: Path
     stormy = replace(recipe.data, weather="both", weather_share=0.5)
     run = prepare(replace(recipe, data=replace(stormy, validation=0.5, validation_drone=8)), ALONE)
     seen = [run.data.images.read_held_out(record) for record in run.split.drone]
-    worn = [picture for picture in seen if isinstance(picture, np.ndarray)]
-    assert 0.2 < len(worn) / len(seen) < 0.8
-    for record, picture in zip(run.split.drone, seen, strict=True):
+    with_weather = [image for image in seen if isinstance(image, np.ndarray)]
+    assert 0.2 < len(with_weather) / len(seen) < 0.8
+    for record, image in zip(run.split.drone, seen, strict=True):
         again = run.data.images.read_held_out(record)
-        assert type(again) is type(picture) and np.array_equal(again, picture)  # type: ignore[arg-type]
+        assert type(again) is type(image) and np.array_equal(again, image)  # type: ignore[arg-type]
     pairs = [(r, p) for r, p in zip(run.split.drone, seen, strict=True) if isinstance(p, np.ndarray)]
-    assert sum(not np.array_equal(picture, read_rgb(record.path)) for record, picture in pairs) >= len(pairs) / 2
+    assert sum(not np.array_equal(image, read_rgb(record.path)) for record, image in pairs) >= len(pairs) / 2
     clear = small_run(sues, tmp_path / "clear", teacher=False)
     assert [clear.data.images.read_held_out(record) for record in clear.split.drone] == [
         r.path for r in clear.split.drone

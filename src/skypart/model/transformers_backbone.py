@@ -90,7 +90,7 @@ class TransformersBackbone(nn.Module):
         """
         if not 0 <= trainable_blocks <= self.depth:
             raise SkyPartError(
-                f"trainable_blocks={trainable_blocks} must lie between 0 and {self.depth}, the backbone's depth"
+                f"trainable_blocks={trainable_blocks} must be from 0 to {self.depth}, the number of blocks; change it"
             )
         everything = trainable_blocks == self.depth
         for name, parameter in self.model.named_parameters():
@@ -113,7 +113,9 @@ class TransformersBackbone(nn.Module):
         """Tokens after each block count in `taps` (default: all blocks), with the model's final norm."""
         wanted = list(taps) if taps is not None else [self.depth]
         if not wanted or min(wanted) < 1 or max(wanted) > self.depth:
-            raise SkyPartError(f"token layers {wanted} must lie between 1 and {self.depth}, the backbone's depth")
+            raise SkyPartError(
+                f"token layers {wanted} are out of range; choose from 1 to {self.depth}, the backbone's depth"
+            )
         height, width = images.shape[-2:]
         if height % self.patch or width % self.patch:
             raise SkyPartError(

@@ -203,7 +203,7 @@ class VisionTransformer(nn.Module):
         """
         if not 0 <= trainable_blocks <= self.depth:
             raise SkyPartError(
-                f"trainable_blocks={trainable_blocks} must lie between 0 and {self.depth}, the backbone's depth"
+                f"trainable_blocks={trainable_blocks} must be from 0 to {self.depth}, the number of blocks; change it"
             )
         self.frozen_blocks = self.depth - trainable_blocks
         everything = self.frozen_blocks == 0
@@ -302,5 +302,7 @@ class VisionTransformer(nn.Module):
         """`taps` as a list; the last block if None. Raises for taps outside 1..depth."""
         wanted = list(taps) if taps is not None else [self.depth]
         if not wanted or min(wanted) < 1 or max(wanted) > self.depth:
-            raise SkyPartError(f"token layers {wanted} must lie between 1 and {self.depth}, the backbone's depth")
+            raise SkyPartError(
+                f"token layers {wanted} are out of range; choose from 1 to {self.depth}, the backbone's depth"
+            )
         return wanted

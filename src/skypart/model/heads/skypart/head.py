@@ -67,7 +67,9 @@ class HeadConfig(HeadSettings):
         if self.readout not in BRANCHES:
             raise SkyPartError(f"unknown readout {self.readout!r}; choose one of {', '.join(BRANCHES)}")
         if not 1 <= self.pooled_parts <= self.prototypes:
-            raise SkyPartError(f"pooled_parts={self.pooled_parts} must lie between 1 and prototypes={self.prototypes}")
+            raise SkyPartError(
+                f"pooled_parts={self.pooled_parts} is out of range; choose from 1 to prototypes={self.prototypes}"
+            )
         if self.min_active < 1:
             raise SkyPartError(f"min_active={self.min_active} would let all prototypes close; use 1 or more")
         if self.graph_heads >= 1 and self.part_dim % self.graph_heads:
