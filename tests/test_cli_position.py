@@ -89,8 +89,8 @@ def test_index_creates_an_index_and_adds_new_maps(run: Run, tmp_path: Path) -> N
         (["https://maps.example/town.tif"], "or allow network access with --network"),
         (["letter.tif"], "letter.tif: is not a supported map"),
         (["town.tif", "--sizes", "wide"], "--sizes wide: give metres"),
-        (["town.tif", "--overlap", "1"], "--overlap must lie between"),
-        (["town.tif", "--rotations", "0"], "--rotations must lie between"),
+        (["town.tif", "--overlap", "1"], "--overlap must be between"),
+        (["town.tif", "--rotations", "0"], "--rotations must be between"),
     ],
 )
 def test_index_errors_are_one_line(

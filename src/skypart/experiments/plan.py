@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from skypart.errors import SkyPartError
+from skypart.worlds.request import Request
 
 Profile = Literal["paper", "weatherprompt"]
 
@@ -50,7 +51,7 @@ class RowPlan(_Section):
 class WorldPlan(_Section):
     """A rendered world for a preset that is given no data: the options of `skypart world make`."""
 
-    like: str = "sues200"
+    like: str = Request.like
     locations: int = 200
     seed: int = 0
     image_size: int = 256
