@@ -11,7 +11,7 @@ from skypart.embedding import Embedder, PatchTokens
 from skypart.geo.footprint import Footprint
 from skypart.geo.geodesy import LocalFrame
 from skypart.images.decode import RgbImage
-from skypart.position.homography import Homography, Points, fit_homography, is_plausible, to_metres, transform
+from skypart.position.homography import Homography, Points, fit_homography, is_plausible, transform
 
 GREY_LEVELS = (60, 120, 180)
 """Blank images from which the positional part of patch tokens is measured."""
@@ -138,15 +138,19 @@ def refine_position(match: PatchMatch, footprint: Footprint) -> Refinement | Non
     if not is_plausible(match.homography):
         return None
     points = np.array([[0.5, 0.5], [0.5, 0.4], [0.4, 0.5], [0.6, 0.5]])
-    centre, above, left, right = transform(to_metres(footprint) @ match.homography, points)
-    forward = above - centre
+    centre, above, left, right = transform(match.homography, points)
+    rotation = np.radians(footprint.rotation)
+    east = np.array([np.cos(rotation), -np.sin(rotation)])
+    up = np.array([np.sin(rotation), np.cos(rotation)])
+    offset = footprint.metres * ((centre[0] - 0.5) * east + (0.5 - centre[1]) * up)
+    forward = (above[0] - centre[0]) * east + (centre[1] - above[1]) * up
     frame = LocalFrame(latitude=footprint.latitude, longitude=footprint.longitude)
-    place = frame.to_degrees(centre[0], centre[1])
+    place = frame.to_degrees(offset[0], offset[1])
     return Refinement(
         latitude=float(place.latitude),
         longitude=float(place.longitude),
         heading_deg=float(np.degrees(np.arctan2(forward[0], forward[1])) % 360),
-        ground_m=float(np.linalg.norm(right - left) / 0.2),
+        ground_m=float(np.linalg.norm(right - left) / 0.2 * footprint.metres),
         match=match,
         footprint=footprint,
     )
