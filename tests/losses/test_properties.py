@@ -135,6 +135,7 @@ def test_proxy_anchor_refuses_a_location_without_proxy() -> None:
         with pytest.raises(SkyPartError, match=rf"locations {location[0]} to {location[1]}, .*6 proxies"):
             ProxyAnchorLoss(6, 5)(torch.zeros(2, 5), torch.tensor(location))
     assert ProxyAnchorLoss(6, 5)(torch.ones(2, 5), torch.tensor([0, 5])).isfinite()
+    assert ProxyAnchorLoss(6, 5)(torch.ones(2, 5), torch.tensor([5, 5])).isfinite()
     assert ProxyAnchorLoss(6, 5)(torch.ones(0, 5), torch.tensor([], dtype=torch.long)).item() == 0.0
 
 
