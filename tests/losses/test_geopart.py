@@ -243,3 +243,17 @@ def test_branches_are_the_mean_of_info_nce_on_each() -> None:
     assert "branches" not in without.terms and float(without.groups["align"]) < float(report.groups["align"])
     lonely = full_batch(branches=branches.detach(), is_drone=torch.ones(B, dtype=torch.bool))
     assert float(loss(lonely).terms["branches"]) == 0.0
+
+
+def test_a_batch_without_any_term_gives_zero_in_float32() -> None:
+    loss = build(align=False, part=False, distill=False)
+    batch = full_batch(embedding=torch.ones(B, D).bfloat16(), altitude=torch.full((B,), math.nan))
+    report = loss(batch)
+    assert (report.total.item(), report.total.dtype, report.groups) == (0.0, torch.float32, {})
+
+
+def test_only_the_total_of_a_report_has_a_graph() -> None:
+    report = build()(full_batch())
+    assert report.total.requires_grad
+    for values in (report.groups, report.terms, report.weights):
+        assert values and not any(value.requires_grad for value in values.values())

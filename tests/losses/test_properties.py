@@ -10,7 +10,7 @@ from torch.nn import functional as F
 from skypart.errors import SkyPartError
 from skypart.losses.altitude import AltitudeLoss, has_altitude
 from skypart.losses.circle import circle_from_pairs
-from skypart.losses.cosine import at_least_float32, unit_vectors
+from skypart.losses.cosine import at_least_float32, paired_cosine, unit_vectors
 from skypart.losses.diversity import diversity_loss
 from skypart.losses.info_nce import InfoNceLoss
 from skypart.losses.masked_reconstruction import MaskedReconstructionLoss, random_mask, reconstruction_input
@@ -135,6 +135,7 @@ def test_proxy_anchor_refuses_a_location_without_proxy() -> None:
         with pytest.raises(SkyPartError, match=rf"locations {location[0]} to {location[1]}, .*6 proxies"):
             ProxyAnchorLoss(6, 5)(torch.zeros(2, 5), torch.tensor(location))
     assert ProxyAnchorLoss(6, 5)(torch.ones(2, 5), torch.tensor([0, 5])).isfinite()
+    assert ProxyAnchorLoss(6, 5)(torch.ones(2, 5), torch.tensor([5, 5])).isfinite()
     assert ProxyAnchorLoss(6, 5)(torch.ones(0, 5), torch.tensor([], dtype=torch.long)).item() == 0.0
 
 
@@ -201,6 +202,11 @@ def test_cosines_of_tiny_vectors_shrink_instead_of_exploding() -> None:
     assert unit_vectors(torch.tensor([3e-8, 4e-8])).norm().item() == pytest.approx(1.0)
 
 
+def test_paired_cosine_reduces_the_last_axis() -> None:
+    a, b = normal(2, 3, 4), normal(2, 3, 4, seed=1)
+    torch.testing.assert_close(paired_cosine(a, b), F.cosine_similarity(a, b, dim=-1))
+
+
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
 def test_only_half_precision_is_converted(dtype: torch.dtype) -> None:
     x = torch.ones(2, dtype=dtype)
@@ -222,6 +228,8 @@ def test_masked_logsumexp_ignores_what_is_not_selected() -> None:
     assert found.tolist() == pytest.approx([math.log(math.exp(1) + math.exp(2)), 0.0])
     (gradient,) = torch.autograd.grad(found.sum(), x)
     assert gradient[0, 2] == 0 and bool((gradient[1] == 0).all())
+    deep = masked_logsumexp(x.detach().view(1, 1, 2, 3), mask.view(1, 1, 2, 3))
+    assert torch.equal(deep, found.detach().view(1, 1, 2))
 
 
 def test_only_drone_images_with_finite_altitude_count() -> None:

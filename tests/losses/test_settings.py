@@ -15,9 +15,10 @@ from skypart.errors import SkyPartError
 from skypart.losses.altitude import AltitudeLoss
 from skypart.losses.circle import CircleLoss, circle_loss
 from skypart.losses.config import LossConfig
-from skypart.losses.geopart import TERMS, WIDTHS, GeoPartLoss
+from skypart.losses.geopart import TERMS, WIDTHS, GeoPartLoss, LossInputs, LossReport
 from skypart.losses.info_nce import BranchLoss, InfoNceLoss, info_nce_loss
 from skypart.losses.masked_reconstruction import MaskedReconstructionLoss
+from skypart.losses.pairs import CrossViewPairs
 from skypart.losses.patch_nce import PatchNceLoss, patch_nce_loss
 from skypart.losses.proxy_anchor import ProxyAnchorLoss, proxy_anchor_loss
 from skypart.losses.teacher_distillation import TeacherDistillationLoss
@@ -117,9 +118,20 @@ def test_terms_are_built_with_the_settings_of_the_recipe() -> None:
     assert [tuple(p.shape) for p in TeacherDistillationLoss.build(context).parameters()] == [(7, 5), (7,), (7,)]
 
 
-def test_a_config_cannot_be_changed_behind_the_losses_back() -> None:
+@pytest.mark.parametrize(
+    "record",
+    [
+        LossConfig(),
+        LossContext(LossConfig(), 2, {}),
+        LossInputs({}),
+        LossReport(torch.zeros(()), {}, {}, {}),
+        CrossViewPairs(torch.zeros(1, 1), torch.zeros(1, 1)),
+    ],
+    ids=lambda record: type(record).__name__,
+)
+def test_records_are_immutable(record: Any) -> None:
     with pytest.raises(dataclasses.FrozenInstanceError):
-        LossConfig().circle_margin = 0.5  # type: ignore[misc]
+        setattr(record, dataclasses.fields(record)[0].name, None)
 
 
 @pytest.mark.parametrize(

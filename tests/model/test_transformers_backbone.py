@@ -114,9 +114,9 @@ def test_unsupported_models_and_inputs_are_refused(tmp_path: Path, monkeypatch: 
     with pytest.raises(SkyPartError, match="not divisible by the patch size 14"):
         backbone(random_images(1, 50, 56))
     for taps in ((0,), (4,), ()):
-        with pytest.raises(SkyPartError, match="between 1 and 3"):
+        with pytest.raises(SkyPartError, match="from 1 to 3"):
             backbone(random_images(1, 56, 56), taps=taps)
-    with pytest.raises(SkyPartError, match="between 0 and 3"):
+    with pytest.raises(SkyPartError, match="from 0 to 3"):
         backbone.freeze(4)
     with pytest.raises(SkyPartError, match="transformers cannot load"):
         load_backbone(f"transformers:{tmp_path}")

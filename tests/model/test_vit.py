@@ -154,7 +154,7 @@ def test_folding_the_norm_into_the_first_trainable_block_keeps_gradients(qkv_bia
 
 @pytest.mark.parametrize("taps", [(), (0,), (4,), (1, -1)])
 def test_taps_outside_the_depth_are_refused(taps: tuple[int, ...]) -> None:
-    with pytest.raises(SkyPartError, match="between 1 and 3"):
+    with pytest.raises(SkyPartError, match="from 1 to 3"):
         scrambled_vit(TINY_VIT)(random_images(1, 56, 56), taps=taps)
 
 
