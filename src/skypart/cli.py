@@ -184,6 +184,51 @@ def evaluate(
 
 
 @app.command()
+def experiment(
+    name: Annotated[str, typer.Argument(help="A comparison, such as peers or ablation, or a plan file.")],
+    output: Annotated[Path, typer.Option("-o", "--output", help="Folder for trainings, tables and figures.")],
+    data: Annotated[Path | None, typer.Option(help="Data set; without it, preset small renders its own.")] = None,
+    test: Annotated[Path | None, typer.Option(help="Data set that a transfer is tested on.")] = None,
+    preset: Annotated[str, typer.Option(help="small (two cores), or paper (the published budget).")] = "small",
+    backbone: Annotated[list[str] | None, typer.Option(help="Backbones to compare; may be repeated.")] = None,
+    seed: Annotated[list[int] | None, typer.Option(help="Seeds instead of the preset's; may be repeated.")] = None,
+    override: Annotated[list[str] | None, typer.Option("--set", help="section.key=value for every training.")] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the plan and its estimated time only.")] = False,
+    device: Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1.")] = "auto",
+) -> None:
+    """Run one comparison of the paper: train, evaluate, compare, and write tables and figures."""
+    from skypart.experiments.command import run_command
+    from skypart.experiments.run import Options
+
+    run_command(
+        name,
+        Options(
+            out=output,
+            data=data,
+            test=test,
+            preset=preset,
+            backbones=tuple(backbone or ()),
+            seeds=tuple(seed or ()),
+            device=device,
+            dry_run=dry_run,
+            overrides=tuple(override or ()),
+        ),
+    )
+
+
+@app.command()
+def report(
+    results: Annotated[list[Path], typer.Argument(help="Folders of `skypart experiment` or `skypart evaluate`.")],
+    output: Annotated[Path, typer.Option("-o", "--output", help="HTML page to write.")] = Path("report.html"),
+) -> None:
+    """Write one static HTML page of any set of results: sortable tables, figures, recipes and their differences."""
+    from skypart.experiments.report import write_report
+
+    write_report(results, output)
+    typer.echo(f"wrote {output}")
+
+
+@app.command()
 def weather(
     source: Annotated[Path, typer.Argument(help="Photo, or folder of photos.")],
     out: Annotated[Path | None, typer.Argument(help="Output folder, if SOURCE is a folder.")] = None,
@@ -484,7 +529,17 @@ def world_sheet(
     typer.echo(f"wrote {out}")
 
 
-_RESUMABLE = {"demo", "evaluate", "index", "train", "weather", "data fetch", "data split-sues", "world make"}
+_RESUMABLE = {
+    "demo",
+    "evaluate",
+    "experiment",
+    "index",
+    "train",
+    "weather",
+    "data fetch",
+    "data split-sues",
+    "world make",
+}
 """Commands that resume when they are run again."""
 
 

@@ -24,6 +24,7 @@ class RunPlan(_Section):
     """One training. overrides: `section.key=value` over its recipe. start: the run whose model it starts from.
 
     recipe: if not the preset's; a file, or one per kind of data set. only: presets that include it; empty: all.
+    more: further overrides in one preset.
     """
 
     name: Annotated[str, Field(min_length=1)]
@@ -31,6 +32,7 @@ class RunPlan(_Section):
     recipe: str | dict[str, str] = ""
     start: str = ""
     only: tuple[str, ...] = ()
+    more: dict[str, tuple[str, ...]] = Field(default_factory=dict)
 
 
 class RowPlan(_Section):

@@ -185,7 +185,9 @@ def _jobs(
         file = recipe_file(plan_file, preset, run, dataset.kind)
         for seed in seeds:
             folder = options.out / "runs" / f"{folders[run.name]}-seed{seed}"
-            recipe = load_recipe(file, [*preset.overrides, *run.overrides, *options.overrides])
+            recipe = load_recipe(
+                file, [*preset.overrides, *run.overrides, *run.more.get(options.preset, ()), *options.overrides]
+            )
             recipe = replace(
                 recipe,
                 data=replace(recipe.data, root=str(dataset.root), kind=dataset.kind),
