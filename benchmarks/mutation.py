@@ -101,15 +101,16 @@ def main() -> None:
     commit = subprocess.run(["git", "describe", "--always"], cwd=ROOT, capture_output=True, text=True).stdout.strip()
     page = f"""# Mutation testing
 
-Deliberate faults (changed operators, constants, arguments, removed calls) that the quick tests of an area find. Of each area a
-random sample is tried. Some survivors change nothing that can be observed, such as the text of a message or a block size.
+Deliberate faults (changed operators, constants, arguments, removed calls) that the quick tests of an area find.
+Of each area a random sample is tried. Some survivors change nothing that can be observed, such as the text of a
+message or a block size.
 
 | area | mutants | tried | killed | score |
 |---|---|---|---|---|
 {chr(10).join(rows)}
 
-Made by `python benchmarks/mutation.py --sample {arguments.sample} --seed {arguments.seed}` on {datetime.date.today()}, commit {commit},
-{version}, {platform.machine()}, {os.cpu_count()} cores.
+Made by `python benchmarks/mutation.py --sample {arguments.sample} --seed {arguments.seed}` on
+{datetime.date.today()}, commit {commit}, {version}, {platform.machine()}, {os.cpu_count()} cores.
 """
     arguments.out.write_text(page)
 

@@ -10,11 +10,13 @@ from PIL import Image
 from rich.console import Console
 
 from skypart.datasets import Dataset, Record, TestSplit, open_dataset
+from skypart.embedding.interface import ModelFacts
 from skypart.errors import SkyPartError
 from skypart.evaluation import retrieval_metrics
 from skypart.evaluation.embedding import Corruption, ImageSource
-from skypart.evaluation.protocol import check_splits, positions
+from skypart.evaluation.protocol import Protocol, check_splits, embed_dataset, evaluate, positions
 from skypart.evaluation.published import dataset_title, published_rows
+from skypart.evaluation.report import main_table
 from skypart.evaluation.run import open_source, run_evaluation
 from skypart.images.decode import read_rgb
 from skypart.images.preprocess import Preprocessing
@@ -196,3 +198,19 @@ def test_distances_use_the_masked_gallery(tmp_path: Path) -> None:
     assert names
     for name in names:
         assert masked.splits[0].metrics[name] == pytest.approx(alone.splits[0].metrics[name])
+
+
+def test_a_model_trained_elsewhere_is_compared_with_the_transfer_table(tmp_path: Path) -> None:
+    dataset = open_dataset(make_sues_raw(tmp_path / "data"))
+    source = open_source(FakeEmbedder(), tmp_path / "cache")
+    vectors = embed_dataset(dataset, source)
+    home, away = (
+        evaluate(dataset, vectors, Protocol(24, "bicubic"), "m", "d", ModelFacts(23_360_000, 4.3, kind))
+        for kind in (dataset.kind, "university1652")
+    )
+    assert not home.zero_shot and away.zero_shot
+    tables = main_table(home), main_table(away)
+    assert "zero-shot: trained on university1652" in tables[1].caption and "zero-shot" not in tables[0].caption
+    sources = [{row.source for row in table.rows if row.source} for table in tables]
+    assert sources == [{"tab:sues200"}, {"tab:cross_dataset"}]
+    assert tables[0].rows[0].params == "23.36 M, 4.30 GMACs"

@@ -26,7 +26,7 @@ def test_markdown_rows_have_the_same_number_of_cells() -> None:
     lines = to_markdown(TABLE).splitlines()
     assert lines[0] == TABLE.caption
     assert "A\\|B" in lines[-1] and "quoted (tab:one)" in lines[-1] and "**ours**" in lines[-2]
-    assert {line.replace("\\|", "").count("|") for line in lines[2:]} == {6}
+    assert {line.replace("\\|", "").count("|") for line in lines[2:]} == {7}
 
 
 def test_latex_is_escaped_and_balanced() -> None:
@@ -35,7 +35,7 @@ def test_latex_is_escaped_and_balanced() -> None:
     assert text.count("{") == text.count("}")
     assert r"\multicolumn{2}{c}{D$\to$S 150m} & \multicolumn{1}{c}{S$\to$D}" in text
     body = [line for line in text.splitlines() if line.endswith(r"\\") and "multicolumn" not in line]
-    assert {line.count("&") for line in body} == {3}
+    assert {line.count("&") for line in body} == {4}
     assert "(quoted)" in text
 
 

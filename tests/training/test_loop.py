@@ -453,3 +453,26 @@ def test_an_unwritable_log_is_a_clear_error(sues: Path, tmp_path: Path, monkeypa
     monkeypatch.setattr(SummaryWriter, "add_scalar", full)
     with pytest.raises(SkyPartError, match=r"log.jsonl: cannot be written \(No space left on device\)"):
         train(small_run(sues, tmp_path, teacher=False))
+
+
+def test_a_start_takes_over_the_switch_of_the_salience_gate(sues: Path, tmp_path: Path) -> None:
+    recipe = small_recipe(sues, tmp_path / "a", teacher=False)
+    start = prepare(recipe, ALONE).student
+    save_model(start, tmp_path / "start.safetensors")
+    changed = replace(
+        recipe,
+        head=replace(SMALL_HEAD, salience_gate=False),
+        backbone=replace(recipe.backbone, start=str(tmp_path / "start.safetensors")),
+        run=replace(recipe.run, out=str(tmp_path / "b")),
+    )
+    student = prepare(changed, ALONE).student
+    assert vars(student.config)["salience_gate"] is False
+    assert bool(student.eval()(torch.zeros(1, 3, 28, 28)).active.all())
+
+
+def test_without_validation_the_last_model_is_also_the_best(sues: Path, tmp_path: Path) -> None:
+    recipe = small_recipe(sues, tmp_path, teacher=False)
+    result = train(prepare(replace(recipe, data=replace(recipe.data, validation=0.0)), ALONE))
+    assert result.best is not None
+    assert tensors(result.best).keys() == tensors(result.model).keys()
+    assert all(torch.equal(value, tensors(result.best)[name]) for name, value in tensors(result.model).items())

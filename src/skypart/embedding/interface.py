@@ -44,6 +44,24 @@ class Explanation:
     embedding: NDArray[np.float32]
 
 
+@dataclass(frozen=True)
+class ModelFacts:
+    """What tables say about a model. None or empty where it is not known.
+
+    giga_macs: multiply-adds of one image in billions, attention included. trained_on: kind of the data set.
+    """
+
+    parameters: int | None = None
+    giga_macs: float | None = None
+    trained_on: str = ""
+
+    def __str__(self) -> str:
+        """`23.36 M, 4.31 GMACs`."""
+        parts = [] if self.parameters is None else [f"{self.parameters / 1e6:.2f} M"]
+        parts += [] if self.giga_macs is None else [f"{self.giga_macs:.2f} GMACs"]
+        return ", ".join(parts)
+
+
 class Embedder(Protocol):
     """A loaded model with its preprocessing. The same image gives the same vector in any batch.
 
@@ -86,6 +104,11 @@ class Embedder(Protocol):
     def interpolation(self) -> Interpolation:
         """The filter for resizing images."""
         return self.preprocessing.interpolation
+
+    @property
+    def facts(self) -> ModelFacts:
+        """Size and origin of the model, for tables."""
+        return ModelFacts()
 
     @property
     def can_explain(self) -> bool:

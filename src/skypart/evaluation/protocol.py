@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from skypart.datasets.records import Dataset, Record, TestSplit, split_name
+from skypart.embedding.interface import ModelFacts
 from skypart.errors import SkyPartError
 from skypart.evaluation.distance import meter_accuracy, sdm
 from skypart.evaluation.embedding import Corruption, ImageSource
@@ -67,6 +68,7 @@ class EvaluationResult:
     """All splits of one data set with one model.
 
     headline: metrics per direction, of the whole test or, if there is none, averaged over altitudes.
+    params: parameters and multiply-adds of the model. trained_on: kind of the data set that it was trained on.
     """
 
     dataset: str
@@ -77,6 +79,13 @@ class EvaluationResult:
     protocol: Protocol
     splits: list[SplitResult]
     headline: dict[str, dict[str, float]] = field(default_factory=dict)
+    params: str = ""
+    trained_on: str = ""
+
+    @property
+    def zero_shot(self) -> bool:
+        """Whether the model was trained on another kind of data set."""
+        return bool(self.trained_on) and self.trained_on != self.kind
 
     def values(self) -> dict[str, float]:
         """Flat `split/metric` -> percent, with the keys of the tables and of the published rows."""
@@ -121,12 +130,28 @@ def embed_dataset(
 
 
 def evaluate(
-    dataset: Dataset, vectors: Vectors, protocol: Protocol, model: str = "", digest: str = ""
+    dataset: Dataset,
+    vectors: Vectors,
+    protocol: Protocol,
+    model: str = "",
+    digest: str = "",
+    facts: ModelFacts | None = None,
 ) -> EvaluationResult:
-    """Metrics of every split from the embeddings of `embed_dataset`."""
+    """Metrics of every split from the embeddings of `embed_dataset`. facts: of the model, for the tables."""
     splits = [_evaluate_split(split, vectors, protocol) for split in dataset.tests]
     root = str(dataset.root.resolve())
-    result = EvaluationResult(dataset_title(dataset), dataset.kind, root, model, digest, protocol, splits)
+    facts = facts or ModelFacts()
+    result = EvaluationResult(
+        dataset_title(dataset),
+        dataset.kind,
+        root,
+        model,
+        digest,
+        protocol,
+        splits,
+        params=str(facts),
+        trained_on=facts.trained_on,
+    )
     result.headline.update(_headline(splits))
     return result
 

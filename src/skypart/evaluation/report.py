@@ -16,8 +16,14 @@ from skypart.evaluation.tables import Row, Table, to_csv, to_latex, to_markdown
 def main_table(result: EvaluationResult) -> Table:
     """The paper's table for this benchmark: our rows with official and standard AP, then the quoted rows."""
     columns = find_benchmark(result.kind).main_columns(result.splits, result.values())
-    rows = [*our_rows(result), *published_rows(result.kind)]
-    return Table(f"{result.dataset}: {result.protocol.caption()}", columns, rows)
+    rows = [*our_rows(result), *quoted_rows(result)]
+    zero_shot = f", zero-shot: trained on {result.trained_on}" if result.zero_shot else ""
+    return Table(f"{result.dataset}{zero_shot}: {result.protocol.caption()}", columns, rows)
+
+
+def quoted_rows(result: EvaluationResult) -> list[Row]:
+    """The paper's rows to compare with: those of its transfer table for a model trained on other data."""
+    return published_rows(result.kind, "transfer" if result.zero_shot else "clean")
 
 
 def detail_table(result: EvaluationResult) -> Table:
@@ -43,8 +49,8 @@ def our_rows(result: EvaluationResult) -> list[Row]:
     values = result.values()
     standard = {key.removesuffix(" standard"): value for key, value in values.items() if key.endswith("/AP standard")}
     return [
-        Row(f"{result.model} (AP official)", values),
-        Row(f"{result.model} (AP standard)", {**values, **standard}),
+        Row(f"{result.model} (AP official)", values, result.params or None),
+        Row(f"{result.model} (AP standard)", {**values, **standard}, result.params or None),
     ]
 
 
@@ -64,6 +70,6 @@ def write_json(path: Path, result: dict[str, Any], quoted: list[Row]) -> None:
 def write_result(folder: Path, result: EvaluationResult) -> None:
     """Write result.json, table.{csv,md,tex} and details.{csv,md,tex}."""
     data = {**result.as_json(), "caption": result.protocol.caption()}
-    write_json(folder / "result.json", data, published_rows(result.kind))
+    write_json(folder / "result.json", data, quoted_rows(result))
     write_tables(folder, "table", main_table(result))
     write_tables(folder, "details", detail_table(result))

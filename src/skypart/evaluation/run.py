@@ -140,7 +140,7 @@ def run_evaluation(
     embedder = source.embedder
     protocol = Protocol(embedder.size, embedder.interpolation, gallery, flip, notes=tuple(dataset.notes))
     vectors = embed_dataset(dataset, source, flip=flip)
-    result = evaluate(dataset, vectors, protocol, model, embedder.digest)
+    result = evaluate(dataset, vectors, protocol, model, embedder.digest, embedder.facts)
     write_result(out, result)
     console = console or terminal()
     print_table(console, detail_table(result))

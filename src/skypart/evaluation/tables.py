@@ -98,11 +98,11 @@ def _csv_cells(row: Row, columns: Sequence[Column]) -> list[str]:
 def to_markdown(table: Table) -> str:
     """A Markdown table below its caption. The best row is not marked: quoted rows follow other protocols."""
     lines = [table.caption, ""]
-    lines.append(_markdown_row(["method", "origin", *(column.heading for column in table.columns)]))
-    lines.append(_markdown_row(["---", "---", *("---:" for _ in table.columns)]))
+    lines.append(_markdown_row(["method", "origin", "params", *(column.heading for column in table.columns)]))
+    lines.append(_markdown_row(["---", "---", "---", *("---:" for _ in table.columns)]))
     for row in table.rows:
         method = f"**{row.method}**" if row.source is None else row.method
-        lines.append(_markdown_row([method, row.origin, *(cell(row, column) for column in table.columns)]))
+        lines.append(_markdown_row([method, row.origin, row.params or "", *(cell(row, c) for c in table.columns)]))
     return "\n".join(lines) + "\n"
 
 
@@ -122,7 +122,8 @@ def to_latex(table: Table) -> str:
             if row.source is None
             else f"\\textit{{{_escape_tex(row.method)}}} (quoted)"
         )
-        body.append(" & ".join([method, *(cell(row, column) for column in table.columns)]) + r" \\")
+        params = _escape_tex(row.params or "")
+        body.append(" & ".join([method, params, *(cell(row, column) for column in table.columns)]) + r" \\")
     return "\n".join(
         [
             "% needs \\usepackage{booktabs,graphicx}",
@@ -131,10 +132,10 @@ def to_latex(table: Table) -> str:
             r"\small",
             f"\\caption{{{_escape_tex(table.caption)}}}",
             r"\resizebox{\textwidth}{!}{%",
-            f"\\begin{{tabular}}{{@{{}}l{'r' * len(table.columns)}@{{}}}}",
+            f"\\begin{{tabular}}{{@{{}}ll{'r' * len(table.columns)}@{{}}}}",
             r"\toprule",
-            f" & {heads} \\\\",
-            f"Method & {names} \\\\",
+            f" & & {heads} \\\\",
+            f"Method & Params & {names} \\\\",
             r"\midrule",
             *body,
             r"\bottomrule",

@@ -11,12 +11,13 @@ from typing import Literal, TypeAlias
 import torch
 
 from skypart.embedding.interface import Embedder as EmbedderInterface
-from skypart.embedding.interface import Explanation, Inputs, PatchTokens, Vectors
+from skypart.embedding.interface import Explanation, Inputs, ModelFacts, PatchTokens, Vectors
 from skypart.errors import SkyPartError
 from skypart.images.contrast import CONTRAST_VERSION
 from skypart.images.decode import ImageLike
 from skypart.images.preprocess import Preprocessing
 from skypart.model.backbone import describe_backbone
+from skypart.model.cost import measure_cost
 from skypart.model.heads import Head, HeadOutput, describe_settings
 from skypart.model.shipped import verified_default
 from skypart.model.skypart import SkyPart
@@ -103,6 +104,14 @@ class TorchEmbedder(EmbedderInterface):
             backbone, taps = self.model.backbone_interface, self.matched_blocks
             found = backbone.finish(backbone.trunk(torch.from_numpy(inputs).to(self.device), taps), taps)
         return _stack(found)
+
+    @cached_property
+    def facts(self) -> ModelFacts:
+        """Parameters, multiply-adds and training data of the model."""
+        cost = measure_cost(self.model)
+        data = self.model.provenance.get("data")
+        kind = str(data.get("kind", "")) if isinstance(data, dict) else ""
+        return ModelFacts(cost.total_parameters, (cost.linear + cost.parts + cost.attention) / 1e9, kind)
 
     @property
     def can_explain(self) -> bool:

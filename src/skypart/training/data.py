@@ -4,7 +4,7 @@ import hashlib
 import signal
 import zlib
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import cv2
@@ -66,6 +66,8 @@ class TrainingImages(Dataset[tuple[Tensor, int]]):
         profiles = PROFILES if weather == "both" else (weather,) if weather else ()
         self.weather = [WeatherTransform(profile, seed) for profile in profiles]
         self.weather_share = weather_share
+        # corrupted images are resized by area, as evaluation does; see PROTOCOLS in docs/evaluation.md
+        self.corrupted = replace(preprocessing, interpolation="area")
 
     def weather_for(self, draw: Draw) -> tuple[WeatherTransform, str] | None:
         """The weather transform of a `Draw` and its key; None for satellite images and in clear weather."""
@@ -86,7 +88,8 @@ class TrainingImages(Dataset[tuple[Tensor, int]]):
         rng = np.random.default_rng([zlib.crc32(key.encode()), 0x3E])
         if not self.weather or rng.uniform() >= self.weather_share:
             return record.path
-        return self.weather[int(rng.integers(len(self.weather)))](read_rgb(record.path), key, 0)
+        corrupted = self.weather[int(rng.integers(len(self.weather)))](read_rgb(record.path), key, 0)
+        return self.corrupted.resize(corrupted)
 
     def __getitem__(self, draw: Any) -> tuple[Tensor, int]:
         """The image of a `Draw` as (3, size, size), and the index of its record.
@@ -102,7 +105,7 @@ class TrainingImages(Dataset[tuple[Tensor, int]]):
         if found is not None:
             weather, key = found
             image = weather(image, key, draw.seed)
-        varied = self.augmentation.finish(image, self.preprocessing, rng, drone)
+        varied = self.augmentation.finish(image, self.corrupted if found else self.preprocessing, rng, drone)
         return torch.from_numpy(self.preprocessing.finish(varied)), draw.record
 
 

@@ -121,6 +121,8 @@ class _Loop:
         model = run.folder / "model.safetensors"
         if self.finished and run.workers.is_leader and not (model.is_file() and self.progress.step == first_step):
             self._save_student(model)
+            if not run.split.drone:  # nothing to choose by: later stages find the last model under the same name
+                self._save_student(run.folder / "best.safetensors")
         journal.say(f"waited for images {100 * self.idle:.1f} % of the time")
 
     def _count_waiting(self, batches: Iterator[Batch]) -> Iterator[Batch]:

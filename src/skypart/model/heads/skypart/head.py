@@ -255,9 +255,10 @@ class PartHead(Head):
         self.settings = replace(self.settings, readout=cast(Readout, readout))
 
     def adopt(self, settings: HeadSettings) -> None:
-        """Adopt the readout."""
+        """Adopt the readout and the switch of the salience gate."""
         if isinstance(settings, HeadConfig):
             self.set_readout(settings.readout)
+            self.settings = replace(self.settings, salience_gate=settings.salience_gate)
 
     def explain(self, output: HeadOutput, image: int) -> Explanation:
         """Parts, salience, layout and fusion gate of one image."""
