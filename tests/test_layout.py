@@ -91,3 +91,43 @@ def test_torch_stays_in_the_model_the_losses_and_the_training() -> None:
                 wrong.append(file.relative_to(PACKAGE))
     allowed = {file for file in wrong if file.parts[0] in TORCH or file.name == "doctor.py"}
     assert set(wrong) == allowed
+
+
+def imports_when_loaded(node: ast.AST) -> set[str]:
+    """Modules, and names of modules, that are imported when a module is loaded; not for type checking or in functions."""
+    found: set[str] = set()
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef):
+            continue
+        if isinstance(child, ast.If) and "TYPE_CHECKING" in ast.dump(child.test):
+            continue
+        if isinstance(child, ast.ImportFrom) and child.module:
+            found |= {child.module, *(f"{child.module}.{alias.name}" for alias in child.names)}
+        elif isinstance(child, ast.Import):
+            found |= {alias.name for alias in child.names}
+        found |= imports_when_loaded(child)
+    return found
+
+
+def test_modules_do_not_import_each_other_in_a_circle() -> None:
+    root = PACKAGE.parent
+    files = {
+        ".".join(file.relative_to(root).with_suffix("").parts).removesuffix(".__init__"): file
+        for file in PACKAGE.rglob("*.py")
+    }
+    left = {
+        name: {other for other in imports_when_loaded(ast.parse(file.read_text("utf-8"))) if other in files} - {name}
+        for name, file in files.items()
+    }
+    while True:
+        free = {name for name, needed in left.items() if not needed & left.keys()}
+        if not free:
+            break
+        left = {name: needed for name, needed in left.items() if name not in free}
+    assert not left, "these import each other, directly or through others"
+
+
+@pytest.mark.parametrize("folder", ["maps", "position"])
+def test_maps_and_positions_do_not_depend_on_evaluation(folder: str) -> None:
+    wrong = [f.name for f in (PACKAGE / folder).rglob("*.py") if imported_folders(f) & {"evaluation", "training"}]
+    assert not wrong

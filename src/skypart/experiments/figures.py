@@ -103,18 +103,14 @@ def pareto(found: Comparison) -> Figure:
         size = cost.total_parameters / 1e6
         colour = COLOURS[number % len(COLOURS)]
         axes.scatter(size, score, s=40 * giga(cost), color=colour, alpha=0.65, edgecolor="black", linewidth=0.6)
-        axes.annotate(
-            f"{plan.name} ({giga(cost):.1f})", (size, score), xytext=(6, 6), textcoords="offset points", fontsize=9
-        )
+        _label(axes, f"{plan.name} ({giga(cost):.1f})", size, float(score), 6)
     for row in published_rows(found.dataset.kind) if found.plan.quoted else []:
         values = [row.values.get(f"{d}/R@1", row.values.get(f"{d} mean/R@1")) for d in directions]
         if row.params is not None and all(value is not None for value in values):
             size = float(row.params.split()[0])
             score = np.mean([value for value in values if value is not None])
             axes.scatter(size, score, s=40, facecolor="none", edgecolor=BLUE)
-            axes.annotate(
-                f"{row.method} (quoted)", (size, score), xytext=(5, -10), textcoords="offset points", fontsize=8
-            )
+            _label(axes, f"{row.method} (quoted)", size, float(score), -10)
     axes.set_xscale("log")
     axes.set_xlabel("parameters, millions")
     axes.set_ylabel("R@1, mean of both directions, percent")

@@ -71,9 +71,6 @@ class RowScores:
         return np.concatenate([s.metric(metric) for s in chosen]), np.concatenate([s.places for s in chosen])
 
 
-Wrapper = Callable[[NDArray[np.float32], NDArray[np.float32]], tuple[NDArray[np.float32], NDArray[np.float32]]]
-
-
 def _expanded(query: NDArray[np.float32], gallery: NDArray[np.float32]) -> tuple[NDArray[np.float32], ...]:
     return expand_queries(query, gallery, min(5, len(gallery))), gallery
 

@@ -8,8 +8,6 @@ from skypart.worlds.built_land import FLAT_ROOFS, HALL_ROOFS, WALLS, pick_colour
 from skypart.worlds.plan import Building, Plan
 from skypart.worlds.polygons import Polygon, area, inner_rectangle, inset, main_axis, rectangle, split
 
-CONTAINER_COLOURS = ((168, 74, 58), (62, 96, 140), (70, 120, 88), (190, 186, 178), (196, 140, 52))
-
 
 def halls(plan: Plan, block: Polygon, rng: np.random.Generator) -> None:
     """Industry: large halls, yards, containers, tanks and lorry parks."""
