@@ -51,32 +51,6 @@ def test_every_folder_is_in_the_flow() -> None:
     assert folders == set(FLOW)
 
 
-def module_name(file: Path) -> str:
-    parts = ("skypart", *file.relative_to(PACKAGE).with_suffix("").parts)
-    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
-
-
-def imported_modules(file: Path, known: set[str]) -> set[str]:
-    """Modules of our package that `file` imports, at the top or inside functions."""
-    found: set[str] = set()
-    for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
-        if isinstance(node, ast.ImportFrom) and node.module:
-            below = {f"{node.module}.{alias.name}" for alias in node.names}
-            found |= below & known or {node.module} & known
-        elif isinstance(node, ast.Import):
-            found |= {alias.name for alias in node.names} & known
-    return found
-
-
-@pytest.mark.parametrize("folder", ["datasets", "evaluation", "worlds"])
-def test_modules_do_not_import_each_other_in_a_circle(folder: str) -> None:
-    files = {module_name(file): file for file in (PACKAGE / folder).rglob("*.py") if file.name != "__init__.py"}
-    imports = {name: imported_modules(file, set(files)) for name, file in files.items()}
-    while leaves := {name for name, used in imports.items() if not used}:
-        imports = {name: used - leaves for name, used in imports.items() if name not in leaves}
-    assert not imports, "these modules are in a circle, or import one"
-
-
 TORCH = {"model", "losses", "training"}
 """The folders that may use tensors; all others see a model through `skypart.embedding.Embedder`."""
 
@@ -94,7 +68,7 @@ def test_torch_stays_in_the_model_the_losses_and_the_training() -> None:
 
 
 def imports_when_loaded(node: ast.AST) -> set[str]:
-    """Modules, and names of modules, that are imported when a module is loaded; not for type checking or in functions."""
+    """What a module imports when it is loaded: not for type checking, not in functions."""
     found: set[str] = set()
     for child in ast.iter_child_nodes(node):
         if isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef):
