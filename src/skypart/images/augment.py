@@ -38,6 +38,7 @@ class Augmentation:
     with street lamps, and of sharpened edges.
     mirror: probability that all images of a location are mirrored, which makes it another location. quarter_turns:
     rotate satellite tiles by a random multiple of 90 degrees, for data whose drone images have any heading.
+    turn_drone: rotate drone images so; with quarter_turns the rotation of both views that the paper dropped.
     """
 
     crop: Annotated[float, Field(ge=1e-3, le=1)] = 0.7
@@ -60,12 +61,13 @@ class Augmentation:
     sharp: Probability = 0.0
     mirror: Probability = 0.0
     quarter_turns: bool = False
+    turn_drone: bool = False
 
     def orient(self, image: RgbImage, satellite: bool, shared: int, own: int) -> RgbImage:
         """Mirror the image and rotate satellite tiles. shared: seed of the location. own: seed of this image."""
         if self.mirror and np.random.default_rng([shared, 0x3C]).uniform() < self.mirror:
             image = image[:, ::-1]
-        if self.quarter_turns and satellite:
+        if (self.quarter_turns and satellite) or (self.turn_drone and not satellite):
             image = np.rot90(image, int(np.random.default_rng([own, 0x71]).integers(4)))
         return np.ascontiguousarray(image)
 

@@ -46,12 +46,25 @@ class LossConfig:
     uapa_temperature: float = 4.0  # T0; the temperature of a pair is in [T0, 2 T0]
     uapa_direction: Direction = "reverse"  # KL(drone || satellite); "forward" for the paper's ablation
 
+    triplet: bool = False  # batch-hard; the paper tried it and dropped it, as the next two and patch_mae
+    triplet_weight: float = 1.0
+    triplet_margin: float = 0.3  # on the cosine
+
+    multi_similarity: bool = False
+    multi_similarity_weight: float = 1.0
+
+    part_transport: bool = False  # Sinkhorn matching of the parts of the two views
+    part_transport_weight: float = 1.0
+
     mar: bool = True
     mar_weight: float = 1.0  # multiplied by the ramp, see distill.mar_ramp_epochs
     mar_hidden: int = 512  # width of the decoder
 
     diversity: bool = True
     diversity_weight: float = 1.0
+
+    patch_mae: bool = False  # masked autoencoding of patch tokens
+    patch_mae_weight: float = 1.0
 
     teacher: bool = True
     teacher_weight: float = 1.0

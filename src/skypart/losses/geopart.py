@@ -14,11 +14,15 @@ from skypart.losses.config import LossConfig
 from skypart.losses.diversity import DiversityLoss
 from skypart.losses.info_nce import BranchLoss, InfoNceLoss
 from skypart.losses.masked_reconstruction import MaskedReconstructionLoss
+from skypart.losses.multi_similarity import MultiSimilarityLoss
+from skypart.losses.part_transport import PartTransportLoss
+from skypart.losses.patch_mae import PatchMaeLoss
 from skypart.losses.patch_nce import PatchNceLoss
 from skypart.losses.proxy_anchor import ProxyAnchorLoss
 from skypart.losses.self_distillation import SelfDistillationLoss
 from skypart.losses.teacher_distillation import TeacherDistillationLoss
 from skypart.losses.term import Group, LossContext, LossTerm
+from skypart.losses.triplet import TripletLoss
 from skypart.losses.uapa import UapaLoss
 from skypart.model.parameter_rules import ParameterRule
 
@@ -29,8 +33,12 @@ TERMS: tuple[type[LossTerm], ...] = (
     BranchLoss,
     PatchNceLoss,
     UapaLoss,
+    TripletLoss,
+    MultiSimilarityLoss,
+    PartTransportLoss,
     MaskedReconstructionLoss,
     DiversityLoss,
+    PatchMaeLoss,
     TeacherDistillationLoss,
     SelfDistillationLoss,
     AltitudeLoss,

@@ -144,7 +144,7 @@ class _Loop:
             self._check_finite(report, batch.records)
             (report.total / len(batches)).backward()  # type: ignore[no-untyped-call]
         warmup = round(recipe.optimiser.warmup_epochs * run.steps_per_epoch)
-        factor = learning_rate_factor(step, run.total_steps, warmup, recipe.optimiser.floor)
+        factor = learning_rate_factor(step, run.total_steps, warmup, recipe.optimiser.floor, recipe.optimiser.cycles)
         norm = self._update(factor, [index for batch in batches for index in batch.records])
         self.progress.step += 1
         seconds = time.perf_counter() - start

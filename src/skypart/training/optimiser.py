@@ -33,11 +33,16 @@ def build_optimiser(model: SkyPart, loss: GeoPartLoss, recipe: OptimiserRecipe) 
     )
 
 
-def learning_rate_factor(step: int, total: int, warmup: int, floor: float) -> float:
-    """Share of the peak learning rate at `step` of `total`: linear warm-up, then a cosine schedule to `floor`."""
+def learning_rate_factor(step: int, total: int, warmup: int, floor: float, cycles: int = 1) -> float:
+    """Share of the peak learning rate at `step` of `total`: linear warm-up, then a cosine schedule to `floor`.
+
+    cycles: above 1, the cosine starts again that many times (warm restarts).
+    """
     if step < warmup:
         return (step + 1) / warmup
     progress = min(1.0, (step - warmup) / max(1, total - warmup - 1))
+    if cycles > 1 and progress < 1.0:
+        progress = progress * cycles % 1.0
     return floor + (1 - floor) * 0.5 * (1 + math.cos(math.pi * progress))
 
 

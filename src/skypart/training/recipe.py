@@ -77,6 +77,7 @@ class OptimiserRecipe:
     weight_decay: Annotated[float, Field(ge=0, le=1e3)] = 0.05  # not on norms, biases, prototypes, s_g
     warmup_epochs: Epochs = 5.0
     floor: Share = 0.01
+    cycles: Count = 1  # cosine cycles after warm-up; above 1: warm restarts
     clip: Annotated[float, Field(ge=0)] = 1.0  # largest gradient norm; 0: no clipping
     precision: Literal["auto", "float32", "bfloat16"] = "auto"  # auto: see training/precision.py
 

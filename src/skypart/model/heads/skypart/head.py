@@ -121,6 +121,7 @@ class PartHead(Head):
         "patch_prototype",
         "prototypes",
         "part_pooled",
+        "descriptors",
     )
 
     def __init__(self, settings: HeadSettings, dim: int) -> None:
@@ -219,6 +220,8 @@ class PartHead(Head):
                 return self.bank.prototypes
             case "part_pooled":  # (b, parts * c)
                 return seen.selected
+            case "descriptors":  # (b, k, c)
+                return seen.descriptors
             case "tokens":  # (b, n, c)
                 return seen.tokens
             case "assignment":  # (b, n, k)
