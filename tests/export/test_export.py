@@ -25,7 +25,7 @@ from skypart.model import SkyPart, VisionTransformer
 from skypart.model.storage import save_model
 from skypart.position.locate import Locator
 from tests.conftest import Run
-from tests.embedding.test_extending import write_map
+from tests.embedding.test_extending import random_ground, write_map
 from tests.model.builders import TINY_HEAD, TINY_VIT, scene, scramble, write_scene
 
 pytest.importorskip("onnxruntime", reason="the extra `export` is not installed")
@@ -75,6 +75,7 @@ def _places(photos: int) -> list[int]:
     return [number // 2 for number in range(photos)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("suffix", [".onnx", ".xml"])
 def test_an_export_gives_the_embeddings_and_tokens_of_pytorch(exports: Path, model: Path, suffix: str) -> None:
     file = exports / f"model{suffix}"
@@ -159,6 +160,7 @@ def test_parity_judges_each_precision_by_its_own_limits() -> None:
     assert judge(ours, broken, places, "fp32").failures and judge(ours, broken, places, "int8").failures
 
 
+@pytest.mark.slow
 def test_an_index_takes_exports_of_its_own_weights_only(exports: Path, model: Path, tmp_path: Path) -> None:
     own, other = exports / "model.onnx", tmp_path / "other.onnx"
     shutil.copyfile(own, other)
@@ -166,17 +168,18 @@ def test_an_index_takes_exports_of_its_own_weights_only(exports: Path, model: Pa
     contract_file(other).write_text(replace(contract, weights="0" * 32).to_json())
     folder = tmp_path / "map.skyindex"
     build_index([str(write_map(tmp_path / "map.tif"))], folder, skypart.load(model), str(model))
-    index = MapIndex(folder)
-    plain = Locator(index, skypart.load(model)).locate(scene(200, 200))
-    fast = Locator(index, skypart.load(own)).locate(scene(200, 200))
+    index, photo = MapIndex(folder), random_ground()[40:160, 60:180]
+    plain = Locator(index, skypart.load(model)).locate(photo)
+    fast = Locator(index, skypart.load(own)).locate(photo)
     assert fast.candidates[0].footprint == plain.candidates[0].footprint
     with pytest.raises(SkyPartError, match="was made with the model"):
         Locator(index, skypart.load(other))
     made = tmp_path / "by-export.skyindex"
     build_index([str(tmp_path / "map.tif")], made, skypart.load(own), str(own))
-    assert Locator(MapIndex(made), skypart.load(model)).locate(scene(200, 200)).candidates
+    assert Locator(MapIndex(made), skypart.load(model)).locate(photo).candidates
 
 
+@pytest.mark.slow
 def test_options_that_an_export_has_fixed_are_errors(exports: Path, tmp_path: Path) -> None:
     file = tmp_path / "out.onnx"
     shutil.copyfile(exports / "model.onnx", file)
@@ -189,14 +192,14 @@ def test_options_that_an_export_has_fixed_are_errors(exports: Path, tmp_path: Pa
         skypart.load(file)
 
 
-def test_bad_arguments_are_clear_error_messages(model: Path, tmp_path: Path, run: Run) -> None:
+def test_bad_arguments_are_clear_error_messages(tmp_path: Path, run: Run) -> None:
     for arguments, words in (
         (("--to", "tflite"), "no such format"),
         (("--precision", "int4"), "no such precision"),
         (("-o", tmp_path / "x.xml"), "has the suffix .onnx"),
         (("--parity", 3), "at least 10"),
     ):
-        code, _, error = run("export", model, *arguments)
+        code, _, error = run("export", "default", *arguments)
         assert code == 2 and words in error
 
 
@@ -222,6 +225,7 @@ def test_a_missing_runtime_is_a_clear_error_message(
         skypart.load(file)
 
 
+@pytest.mark.slow
 def test_an_exported_model_runs_without_torch(exports: Path) -> None:
     file = exports / "model.onnx"
     code = (

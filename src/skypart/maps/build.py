@@ -100,8 +100,9 @@ def _start_manifest(
     if existing.model["digest"] != embedder.weights_digest:
         raise SkyPartError(
             f"{folder}: was made with the model {existing.model['name']} ({existing.model['digest'][:12]}) at "
-            f"{existing.model['size']} pixels, not with {model_name} ({embedder.weights_digest[:12]}) at {embedder.size}; "
-            "pass that model and size, or choose a new folder (the default model may change with a new version of SkyPart)"
+            f"{existing.model['size']} pixels, not with {model_name} ({embedder.weights_digest[:12]}) at "
+            f"{embedder.size}; pass that model and size, or choose a new folder (the default model may change with a "
+            "new version of SkyPart)"
         )
     if chosen != existing.options:
         raise SkyPartError(

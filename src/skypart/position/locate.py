@@ -81,7 +81,7 @@ class Locator:
             seconds = time.monotonic() - started
             return Fix(photo=name, reason=f"the map has no view {where}", calibrated=self.calibrated, seconds=seconds)
         peaks = find_peaks(hits)
-        refined = self.search.find(photo, hits, peaks, hints) if self.options.headings else None
+        refined = self.search.find(photo, hits, peaks, hints, image) if self.options.headings else None
         fix = self._judge(name, hits, peaks, refined, hints)
         return replace(fix, seconds=time.monotonic() - started)
 
