@@ -138,6 +138,32 @@ def models(
 
 
 @app.command()
+def export(
+    model: ModelArgument,
+    to: Annotated[str, typer.Option(help="onnx or openvino.")] = "onnx",
+    output: Annotated[
+        Path | None,
+        typer.Option("-o", "--output", help="File to write (default: named after the model)."),
+    ] = None,
+    precision: Annotated[str, typer.Option(help="fp32, fp16 or int8.")] = "fp32",
+    size: SizeOption = None,
+    images: Annotated[
+        list[Path] | None,
+        typer.Option(help="Photos or folders to calibrate int8 on; repeatable (default: a rendered world)."),
+    ] = None,
+    calibration: Annotated[int, typer.Option(help="Images to calibrate int8 on.")] = 100,
+    parity: Annotated[int, typer.Option(help="Photos to compare with PyTorch on.")] = 200,
+) -> None:
+    """Export a model to ONNX or OpenVINO. An export that differs from PyTorch is not kept (exit code 2)."""
+    from skypart.export.run import ExportOptions, default_output, export_model
+
+    options = ExportOptions(to, precision, size, tuple(images or ()), calibration, parity)
+    target = output or default_output(model, options)
+    found = export_model(model, target, options)
+    typer.echo(f"wrote {target}: {found.summary()}")
+
+
+@app.command()
 def train(
     recipe: Annotated[Path, typer.Argument(help="Recipe, e.g. recipes/sues200.toml.")],
     overrides: Annotated[list[str] | None, typer.Argument(help="section.key=value, e.g. data.root=/data/SUES.")] = None,

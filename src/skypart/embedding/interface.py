@@ -74,6 +74,14 @@ class Embedder(Protocol):
         """Hash of weights and settings. Equal digests mean equal embeddings."""
 
     @property
+    def weights_digest(self) -> str:
+        """Digest of the model whose embeddings these are: an export's is that of its source, and it fits its indexes.
+
+        Parity is proven at export, so that embeddings of equal `weights_digest` can be compared.
+        """
+        return self.digest
+
+    @property
     @abstractmethod
     def dim(self) -> int:
         """Length of an embedding."""

@@ -12,6 +12,8 @@ Loader: TypeAlias = Callable[[str, str, int | None, str | None], Embedder]
 
 RUNTIMES = {
     ".safetensors": "skypart.model.embedder:load_torch",
+    ".onnx": "skypart.embedding.onnx:load_onnx",
+    ".xml": "skypart.embedding.openvino:load_openvino",
 }
 """Suffix of a model file -> `module:function` of its `Loader`, imported when first used. See docs/extending.md."""
 
@@ -28,6 +30,8 @@ def load(
     path_or_name: str | Path, device: str = "cpu", size: int | None = None, readout: str | None = None
 ) -> Embedder:
     """Load a model file, a folder, OWNER/NAME[@REVISION] of the hub, or `default`, the shipped model.
+
+    Files that `skypart export` wrote (`.onnx`, `.xml`) run in ONNX Runtime or OpenVINO.
 
     device: such as `cpu` or `cuda:1`. size: input size in pixels, if not the model's own; the patch must divide it.
     readout: an ablation of the same weights (`cls`, `part`, `no_graph`).

@@ -80,7 +80,7 @@ def _start_manifest(
     folder: Path, embedder: Embedder, model_name: str, options: ViewOptions | None, store: str | None
 ) -> IndexManifest:
     """The manifest to add maps to: that of the folder, which must have the same model and options, or a new one."""
-    model = {"digest": embedder.digest, "name": model_name, "size": embedder.size}
+    model = {"digest": embedder.weights_digest, "name": model_name, "size": embedder.size}
     existing: IndexManifest | None = None
     if (folder / INDEX_FILE).is_file():
         existing = IndexManifest.read(folder)
@@ -88,7 +88,7 @@ def _start_manifest(
         raise SkyPartError(f"{folder}: is not empty and contains no map index; choose a new folder")
     chosen = options or (existing.options if existing else ViewOptions())
     address = store or (existing.store if existing else DEFAULT_ADDRESS)
-    wanted = (embedder.digest, chosen, address)
+    wanted = (embedder.weights_digest, chosen, address)
     same = existing is not None and (existing.model["digest"], existing.options, existing.store) == wanted
     if existing is None or (not existing.maps and not same):
         if existing is not None:
@@ -97,11 +97,12 @@ def _start_manifest(
         _check_store_empty(folder, manifest)
         manifest.write(folder)
         return manifest
-    if existing.model["digest"] != embedder.digest:
+    if existing.model["digest"] != embedder.weights_digest:
         raise SkyPartError(
             f"{folder}: was made with the model {existing.model['name']} ({existing.model['digest'][:12]}) at "
-            f"{existing.model['size']} pixels, not with {model_name} ({embedder.digest[:12]}) at {embedder.size}; pass "
-            "that model and size, or choose a new folder (the default model may change with a new version of SkyPart)"
+            f"{existing.model['size']} pixels, not with {model_name} ({embedder.weights_digest[:12]}) at "
+            f"{embedder.size}; pass that model and size, or choose a new folder (the default model may change with a "
+            "new version of SkyPart)"
         )
     if chosen != existing.options:
         raise SkyPartError(

@@ -232,9 +232,9 @@ class VisionTransformer(nn.Module):
             antialias=self.config.registers > 0,
         )
         patches = self.patch_embed(images) + positions
-        prefix = (self.cls_token + self.pos_embed[:, :1]).expand(len(images), -1, -1)
+        prefix = (self.cls_token + self.pos_embed[:, :1]).expand(images.shape[0], -1, -1)
         if self.config.registers:
-            prefix = torch.cat([prefix, self.register_tokens.expand(len(images), -1, -1)], dim=1)
+            prefix = torch.cat([prefix, self.register_tokens.expand(images.shape[0], -1, -1)], dim=1)
         return torch.cat([prefix, patches], dim=1), grid
 
     def run(self, x: Tensor, start: int, stop: int) -> Tensor:

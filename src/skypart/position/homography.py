@@ -104,6 +104,22 @@ def warp(view: RgbImage, matrix: Homography, size: int) -> RgbImage:
     return warped
 
 
+def turn_homography(angle: float) -> Homography:
+    """From an image to the image turned clockwise about its centre by `angle` degrees, (3, 3)."""
+    sine, cosine = np.sin(np.radians(angle)), np.cos(np.radians(angle))
+    matrix = np.eye(3)
+    matrix[:2, :2] = [[cosine, -sine], [sine, cosine]]
+    matrix[:2, 2] = 0.5 - matrix[:2, :2] @ [0.5, 0.5]
+    return matrix
+
+
+def turn_image(image: RgbImage, angle: float) -> RgbImage:
+    """A square image (n, n, 3) turned clockwise by `angle` degrees; exact for multiples of 90, else black corners."""
+    if angle % 90 == 0:
+        return np.ascontiguousarray(np.rot90(image, -round(angle / 90)))
+    return warp(image, np.linalg.inv(turn_homography(angle)), len(image))
+
+
 def oblique_homography(tilt: float, fov: float, aspect: float, extent: float) -> Homography:
     """From a photo of a tilted camera to a view of the ground centred where the camera looks, (3, 3).
 

@@ -43,7 +43,7 @@ class Locator:
     """Locates photos in one index with one model."""
 
     def __init__(self, index: MapIndex, embedder: Embedder, options: LocateOptions | None = None) -> None:
-        index.check_model(embedder.digest)
+        index.check_model(embedder.weights_digest)
         self.index, self.embedder = index, embedder
         self.reader = PatchReader(embedder)
         self.options = options or LocateOptions()
@@ -63,7 +63,7 @@ class Locator:
     @property
     def unknown_model(self) -> bool:
         """Whether there is no calibration for the model of the index."""
-        return not self.calibrated and self.calibration.model not in ("", self.embedder.digest)
+        return not self.calibrated and self.calibration.model not in ("", self.embedder.weights_digest)
 
     def locate(
         self, image: RgbImage, *, name: str = "photo", prior: Prior | None = None, hints: Hints | None = None
@@ -81,7 +81,7 @@ class Locator:
             seconds = time.monotonic() - started
             return Fix(photo=name, reason=f"the map has no view {where}", calibrated=self.calibrated, seconds=seconds)
         peaks = find_peaks(hits)
-        refined = self.search.find(photo, hits, peaks, hints) if self.options.headings else None
+        refined = self.search.find(photo, hits, peaks, hints, image) if self.options.headings else None
         fix = self._judge(name, hits, peaks, refined, hints)
         return replace(fix, seconds=time.monotonic() - started)
 

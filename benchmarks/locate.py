@@ -1,0 +1,261 @@
+"""How long `locate` takes, stage by stage, in processor time, and whether a faster search is as accurate and honest.
+
+    python benchmarks/locate.py [--shared ../shared] [--int8 default-int8.xml] [--photos 6]
+
+renders the maps and photos of benchmarks/calibration.py (the first --photos of each map, and the real photos of another
+place) and locates each with every search, one after the other: PyTorch with the map turned at every place (the default),
+and, with an export of the default model (`skypart export default --to openvino --precision int8`), the same search and
+the one that turns the photo. Times are processor time as a ratio to one eager float32 embedding of the same photo,
+measured right before. The heading is unknown, and then known. Writes docs/results/locate-speed.md.
+"""
+
+import argparse
+import json
+import os
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+from benchmarks.calibration import SEED, maps, photograph, real_photos
+from benchmarks.page import write_page
+
+import skypart.position.matching as matching
+import skypart.position.search as search
+from skypart.atomic import write_text
+from skypart.embedding import Embedder, load
+from skypart.images.decode import read_rgb
+from skypart.maps.build import build_index
+from skypart.maps.index import MapIndex
+from skypart.maps.views import ViewOptions
+from skypart.position.calibrate import measure_outcome
+from skypart.position.confidence import CORRECT_WITHIN_M
+from skypart.position.fix import Hints
+from skypart.position.labelled import LabelledPhoto
+from skypart.position.locate import Locator
+from skypart.position.search import LocateOptions
+from skypart.worlds.appearance import sample_appearance
+from skypart.worlds.camera import random_pose
+from skypart.worlds.geotiff import write_geotiff
+from skypart.worlds.render import render_map
+
+ROOT = Path(__file__).resolve().parent.parent
+STAGES = ("decode", "preprocess", "embed the photo", "map passes", "search", "cut and warp", "fit", "match")
+
+
+class StageClock:
+    """Processor time per stage, without the time of stages inside it, and the images passed through the network."""
+
+    def __init__(self) -> None:
+        self.seconds = dict.fromkeys(STAGES, 0.0)
+        self.passes = 0
+        self._inner: list[float] = []
+
+    @contextmanager
+    def measure(self, stage: str) -> Iterator[None]:
+        """Add the time of the block to `stage`."""
+        started = time.process_time()
+        self._inner.append(0.0)
+        try:
+            yield
+        finally:
+            spent = time.process_time() - started
+            self.seconds[stage] += spent - self._inner.pop()
+            if self._inner:
+                self._inner[-1] += spent
+
+    def wrap(self, owner: Any, name: str, stage: str) -> None:
+        """Measure every call of a function or method."""
+        original: Callable[..., Any] = getattr(owner, name)
+
+        def timed(*arguments: Any, **options: Any) -> Any:
+            with self.measure(stage):
+                if name in ("patch_tokens", "embed_with_patches"):
+                    self.passes += len(arguments[0])
+                return original(*arguments, **options)
+
+        setattr(owner, name, timed)
+
+
+def prepare(arguments: argparse.Namespace) -> tuple[Path, list[tuple[LabelledPhoto, float | None]]]:
+    """The index, and photos with their headings; rendered and embedded where they are not there yet."""
+    photos: list[tuple[LabelledPhoto, float | None]] = []
+    rasters = []
+    for name, (world, inside) in maps(arguments.shared).items():
+        if inside:
+            rasters.append(arguments.work / f"{name}.tif")
+            if not rasters[-1].is_file():
+                look = sample_appearance(np.random.default_rng([SEED, len(rasters)]), "satellite")
+                write_geotiff(rasters[-1], render_map(world, look), world)
+        for number, photo in enumerate(photograph(arguments.work, name, world, inside, arguments.photos)):
+            rng = np.random.default_rng([SEED, number, len(name)])
+            pose = random_pose(world, rng, altitude=(70.0, 200.0), tilt=(40.0, 90.0), fov=(45.0, 65.0), margin=130.0)
+            photos.append((photo, pose.azimuth))
+    photos += [(photo, None) for photo in real_photos(arguments.shared)[: arguments.photos]]
+    embedder = load("default")
+    index = arguments.work / f"{embedder.digest[:12]}.skyindex"
+    build_index([str(path) for path in rasters], index, embedder, "default", ViewOptions((110.0, 170.0, 250.0), 0.45))
+    return index, photos
+
+
+def timed_locator(index: Path, embedder: Embedder, options: LocateOptions) -> tuple[Locator, StageClock]:
+    """A locator whose stages are measured."""
+    locator, clock = Locator(MapIndex(index), embedder, options), StageClock()
+    locator.locate(np.random.default_rng(0).integers(0, 255, (64, 64, 3), dtype=np.uint8))  # warm up
+    clock.wrap(locator.index, "search", "search")
+    clock.wrap(locator.search, "_render", "cut and warp")
+    return locator, clock
+
+
+def locate_all(
+    searches: dict[str, tuple[Locator, StageClock, bool]],
+    photos: Sequence[tuple[LabelledPhoto, float | None]],
+    eager: Embedder,
+    cache: Path,
+) -> list[dict[str, Any]]:
+    """One row per photo and search; finished photos are read from the cache, so that a run can resume."""
+    rows: list[dict[str, Any]] = json.loads(cache.read_text()) if cache.is_file() else []
+    done = {(row["photo"], row["search"]) for row in rows}
+    for photo, heading in photos:
+        name = f"{photo.path.parent.name}/{photo.path.name}"
+        if all((name, title) in done for title in searches):
+            continue
+        inputs = eager.preprocess([read_rgb(photo.path)])
+        unit = min(_seconds(lambda inputs=inputs: eager.embed_inputs(inputs)) for _ in range(3))  # type: ignore[misc]
+        for title, (locator, clock, known) in searches.items():
+            if (name, title) in done or (known and heading is None):
+                continue
+            row = locate_one(locator, clock, photo, heading if known else None)
+            rows.append({"photo": name, "search": title, "unit": unit, **row})
+        write_text(cache, json.dumps(rows))
+    return rows
+
+
+def _seconds(work: Callable[[], Any]) -> float:
+    started = time.process_time()
+    work()
+    return time.process_time() - started
+
+
+def locate_one(locator: Locator, clock: StageClock, photo: LabelledPhoto, heading: float | None) -> dict[str, Any]:
+    """Locate a photo and measure its stages."""
+    clock.seconds, clock.passes = dict.fromkeys(STAGES, 0.0), 0
+    embedder, kept = locator.embedder, (matching.fit_homography, search.match_patches)
+    started = time.process_time()
+    with clock.measure("decode"):
+        image = read_rgb(photo.path)
+    clock.wrap(embedder, "preprocess", "preprocess")
+    clock.wrap(embedder, "embed_with_patches", "embed the photo")
+    clock.wrap(embedder, "patch_tokens", "map passes")
+    clock.wrap(matching, "fit_homography", "fit")
+    clock.wrap(search, "match_patches", "match")
+    try:
+        fix = locator.locate(image, hints=Hints(heading_deg=heading))
+    finally:
+        for name in ("preprocess", "embed_with_patches", "patch_tokens"):
+            delattr(embedder, name)
+        matching.fit_homography, search.match_patches = kept  # type: ignore[misc]
+    total = time.process_time() - started
+    outcome = measure_outcome(photo, fix)
+    error = None if outcome is None or outcome.outside else outcome.error_m
+    evidence = None if fix.evidence is None else fix.evidence.inliers
+    stages = clock.seconds | {"other": total - sum(clock.seconds.values())}
+    facts = {"outside": photo.latitude is None, "found": fix.found, "error": error, "radius": fix.radius_m}
+    return {"total": total, "stages": stages, "passes": clock.passes, "inliers": evidence, **facts}
+
+
+def summary(rows: Sequence[dict[str, Any]]) -> dict[str, float]:
+    """Accuracy, honesty and cost of one search."""
+    inside, outside = ([row for row in rows if row["outside"] == which] for which in (False, True))
+    fixes = [row for row in inside if row["found"]]
+    ratios = np.array([row["total"] / row["unit"] for row in rows])
+    return {
+        "photos": len(rows),
+        "fixes": 100 * len(fixes) / max(len(inside), 1),
+        "wrong": sum(row["error"] > CORRECT_WITHIN_M for row in fixes),
+        "false": sum(row["found"] for row in outside),
+        "outside": len(outside),
+        "covered": 100 * float(np.mean([row["error"] <= row["radius"] for row in fixes])) if fixes else float("nan"),
+        "error": float(np.median([row["error"] for row in fixes])) if fixes else float("nan"),
+        "guess": 100 * float(np.mean([(row["error"] or 0) <= CORRECT_WITHIN_M for row in inside])),
+        "p50": float(np.percentile(ratios, 50)),
+        "p99": float(np.percentile(ratios, 99)),
+        "passes": float(np.percentile([row["passes"] for row in rows], 50)),
+        "most": float(max(row["passes"] for row in rows)),
+    }
+
+
+def page(rows: Sequence[dict[str, Any]], titles: Sequence[str]) -> list[str]:
+    """The tables of the page."""
+    found = {title: summary([row for row in rows if row["search"] == title]) for title in titles}
+    lines = [
+        "# The time of `locate`",
+        "",
+        "The photos of [calibration.md](calibration.md), fewer per map, located by each search in turn in one process",
+        "with one thread. Ratios are processor time over that of one eager float32 embedding of the same photo.",
+        "`turn the photo` is `LocateOptions(turn_photo=True)`. It is off by default: the shipped calibration was fitted",
+        "to the evidence of the default search, and is used here for both.",
+        "",
+        "| search | photos | median ratio | 99 % | passes, median | most passes |",
+        "|---|---|---|---|---|---|",
+    ]
+    lines += [
+        f"| {title} | {each['photos']} | {each['p50']:.1f} | {each['p99']:.1f} | {each['passes']:.0f} | {each['most']:.0f} |"
+        for title, each in found.items()
+    ]
+    lines += [
+        "",
+        "| search | with a fix, % | wrong fixes | false accepts, of | inside the radius, % | median error, m |",
+        "|---|---|---|---|---|---|",
+    ]
+    lines += [
+        f"| {title} | {each['fixes']:.0f} | {each['wrong']} | {each['false']}, {each['outside']} | "
+        f"{each['covered']:.0f} | {each['error']:.1f} |"
+        for title, each in found.items()
+    ]
+    lines += ["", "Mean processor time per stage, in eager embeddings:", "", "| stage | " + " | ".join(titles) + " |"]
+    lines.append("|---|" + "---|" * len(titles))
+    for stage in (*STAGES, "other"):
+        means = [
+            float(np.mean([row["stages"][stage] / row["unit"] for row in rows if row["search"] == title]))
+            for title in titles
+        ]
+        lines.append(f"| {stage} | " + " | ".join(f"{mean:.2f}" for mean in means) + " |")
+    return lines
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--shared", type=Path, default=ROOT.parent / "shared")
+    parser.add_argument("--work", type=Path, default=ROOT / "runs" / "calibration")
+    parser.add_argument("--photos", type=int, default=6, help="per map")
+    parser.add_argument("--int8", default="", help="an int8 export of the default model")
+    parser.add_argument("--out", type=Path, default=ROOT / "docs" / "results" / "locate-speed.md")
+    arguments = parser.parse_args()
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+    index, photos = prepare(arguments)
+    eager = load("default")
+    engines = {"PyTorch": eager} | ({"int8": load(arguments.int8)} if arguments.int8 else {})
+    chosen: dict[str, tuple[str, LocateOptions, bool]] = {
+        "PyTorch, turn the map": ("PyTorch", LocateOptions(), False),
+        "int8, turn the map": ("int8", LocateOptions(), False),
+        "int8, turn the photo": ("int8", LocateOptions(turn_photo=True), False),
+        "PyTorch, heading known": ("PyTorch", LocateOptions(), True),
+        "int8, heading known": ("int8", LocateOptions(), True),
+    }
+    searches = {
+        title: (*timed_locator(index, engines[engine], options), known)
+        for title, (engine, options, known) in chosen.items()
+        if engine in engines
+    }
+    rows = locate_all(searches, photos, eager, arguments.work / "locate-rows.json")
+    write_page(arguments.out, page(rows, list(searches)))
+
+
+if __name__ == "__main__":
+    main()

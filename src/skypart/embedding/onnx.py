@@ -1,0 +1,53 @@
+"""The ONNX Runtime runtime: runs `model.onnx` files that `skypart export` wrote."""
+
+import os
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from skypart.embedding.exported import INPUT, ExportContract, ExportedEmbedder, check_options
+from skypart.embedding.interface import Inputs
+from skypart.errors import SkyPartError
+
+INSTALL = "ONNX Runtime is not installed; pip install 'skypart[onnx]'"
+
+
+class OnnxEmbedder(ExportedEmbedder):
+    """A model in ONNX Runtime on the CPU. threads: None takes OMP_NUM_THREADS, or all cores."""
+
+    def __init__(self, file: Path, contract: ExportContract, threads: int | None = None) -> None:
+        try:
+            import onnxruntime
+        except ImportError as error:
+            raise SkyPartError(f"{file}: {INSTALL}") from error
+        super().__init__(contract)
+        options = onnxruntime.SessionOptions()
+        options.intra_op_num_threads = threads or int(os.environ.get("OMP_NUM_THREADS", "0") or 0)
+        options.inter_op_num_threads = 1
+        options.log_severity_level = 3
+        self._version: str = onnxruntime.__version__
+        try:
+            self._session = onnxruntime.InferenceSession(str(file), options, providers=["CPUExecutionProvider"])
+        except Exception as error:  # the runtime has its own exceptions, without a common base
+            raise SkyPartError(
+                f"{file}: ONNX Runtime cannot load it ({str(error).splitlines()[0]}); export it again"
+            ) from error
+
+    @property
+    def engine(self) -> str:
+        """The engine's name and version."""
+        return f"ONNX Runtime {self._version}"
+
+    def run(self, inputs: Inputs, outputs: tuple[str, ...]) -> list[NDArray[np.float32]]:
+        """The named outputs for inputs (n, 3, size, size)."""
+        found: list[NDArray[np.float32]] = self._session.run(list(outputs), {INPUT: inputs})
+        return found
+
+
+def load_onnx(name: str, device: str = "cpu", size: int | None = None, readout: str | None = None) -> OnnxEmbedder:
+    """Load a `.onnx` file; the arguments are those of `skypart.load`."""
+    file = Path(name).expanduser()
+    contract = ExportContract.read(file)
+    check_options(name, contract, device, size, readout)
+    return OnnxEmbedder(file, contract)

@@ -1,0 +1,56 @@
+"""Reduce the precision of an exported graph: half-precision weights, or int8 by post-training quantisation."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from skypart.embedding.exported import INPUT
+from skypart.embedding.interface import Inputs
+from skypart.errors import SkyPartError
+from skypart.export.graph import INSTALL
+
+
+def write_openvino(onnx_file: Path, file: Path, precision: str, samples: Inputs) -> None:
+    """Convert an ONNX file to OpenVINO's `.xml` and `.bin`. samples: (n, 3, size, size), for int8 only."""
+    try:
+        import openvino
+    except ImportError as error:
+        raise SkyPartError(f"{file}: {INSTALL}") from error
+    model = openvino.Core().read_model(str(onnx_file))
+    if precision == "int8":
+        model = _quantise(model, samples)
+    openvino.save_model(model, str(file), compress_to_fp16=precision != "fp32")
+
+
+def write_reduced_onnx(onnx_file: Path, file: Path, precision: str, samples: Inputs) -> None:
+    """Write an ONNX file in fp16 or int8. samples: as in `write_openvino`."""
+    import onnx
+
+    model = onnx.load(str(onnx_file))
+    if precision == "int8":
+        model = _quantise(model, samples)
+    else:
+        from onnxruntime.transformers.float16 import convert_float_to_float16
+
+        model = convert_float_to_float16(model, keep_io_types=True, disable_shape_infer=True)
+    onnx.save(model, str(file))
+
+
+def _quantise(model: Any, samples: Inputs) -> Any:
+    """Quantise weights and activations of the backbone to int8 with NNCF; the head, which is cheap, stays in float."""
+    try:
+        import nncf
+    except ImportError as error:
+        raise SkyPartError(INSTALL) from error
+    nncf.set_log_level("ERROR")
+    named = not hasattr(model, "get_ops")  # NNCF feeds an ONNX graph by the input's name
+    rows = [row[None] for row in np.ascontiguousarray(samples)]
+    return nncf.quantize(
+        model,
+        nncf.Dataset([{INPUT: row} for row in rows] if named else rows),
+        model_type=nncf.ModelType.TRANSFORMER,
+        preset=nncf.QuantizationPreset.MIXED,
+        subset_size=len(rows),
+        fast_bias_correction=True,
+    )
