@@ -14,6 +14,7 @@ from skypart.geo.footprint import Bounds, join_bounds
 from skypart.maps import build, sources
 from skypart.maps.build import build_index
 from skypart.maps.files import path_exists
+from skypart.maps.engines import interface
 from skypart.maps.index import MapIndex, maps_table, remove_map
 from skypart.maps.manifest import IndexManifest
 from skypart.maps.sources import open_maps
@@ -98,7 +99,7 @@ def _kill_at(target: Any, attribute: str, when: int, after: bool = False) -> Any
 
 KILLS = {
     "while embedding": _kill_embedding,
-    "before the second block is written": _kill_at(build, "atomic_path", 2),
+    "before the second block is written": _kill_at(interface, "atomic_path", 2),
     "before the store": _kill_at(build, "_store_map", 1),
     "while storing": _kill_at(embedded.EmbeddedStore, "add", 1, after=True),
     "between store and manifest": _kill_at(IndexManifest, "write", 2),

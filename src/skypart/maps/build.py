@@ -8,22 +8,21 @@ from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
-from rich.progress import Progress, TaskID
+from rich.progress import Progress
 
-from skypart.atomic import atomic_path
 from skypart.embedding import Embedder
 from skypart.errors import SkyPartError
-from skypart.geo.footprint import Footprint
+from skypart.maps.engines import Engine, MapJob, open_engine
 from skypart.maps.files import absolute_path, is_remote, path_exists, redact_address
 from skypart.maps.manifest import INDEX_FILE, STORE_FOLDER, IndexManifest, MapEntry, map_name, stored_name
 from skypart.maps.map_source import MapSource
 from skypart.maps.sources import open_maps
 from skypart.maps.store import DEFAULT_ADDRESS, ViewBatch
-from skypart.maps.views import ViewOptions, is_empty, plan_views, read_view
+from skypart.maps.views import ViewOptions, plan_views
 from skypart.progress import console, progress_bar
 
 BLOCK = 128
-"""Views embedded between two writes; at most this many are lost when the process is killed."""
+"""Views embedded between two writes; at most this many per worker are lost when the process is killed."""
 SEGMENT = 65_536
 """Maximum number of views added to the store at once."""
 WORK_FOLDER = "work"
@@ -38,12 +37,15 @@ def build_index(
     options: ViewOptions | None = None,
     network: bool = False,
     store: str | None = None,
+    engine: Engine | None = None,
+    device: str = "cpu",
 ) -> dict[str, int]:
     """Add maps to the index in `folder`, which is created if needed. Returns the number of views per embedded map.
 
     A map that is in the index already and has not changed is skipped. It is replaced if its file has other pixels, or
     is gone. A different file with the same map name is an error.
     options, store: view options, and address of the view store; None takes those of the index, or the default.
+    engine: what embeds the views; None embeds them in this process. device: of the model, for engines that load it.
     """
     folder = Path(folder)
     sources = open_maps(list(maps), network=network)
@@ -54,12 +56,16 @@ def build_index(
         for note in (image.note for image in source.images if image.note):
             console.print(note, soft_wrap=True, markup=False, highlight=False)
     added: dict[str, int] = {}
+    options = manifest.options
     with progress_bar() as bar:
         for source in sources:
             known = {entry.name: entry.fingerprint for entry in manifest.maps}
-            work = _work_folder(folder, source, embedder, manifest.options)
+            work = _work_folder(folder, source, embedder, options)
             if known.get(source.name) != source.fingerprint:
-                files = _embed_map(source, work, embedder, manifest.options, bar)
+                views = plan_views(source, options.sizes_m, options.overlap, options.angles)
+                files = [work / f"{start:09d}.npz" for start in range(0, len(views), BLOCK)]
+                job = MapJob(source, views, BLOCK, files, embedder, manifest.model["name"], device, network)
+                _embed_map(engine or open_engine(), job, bar)
                 manifest = _store_map(source, folder, files, manifest)
                 added[source.name] = manifest.maps[-1].views
             shutil.rmtree(work, ignore_errors=True)
@@ -171,18 +177,10 @@ def _work_folder(folder: Path, source: MapSource, embedder: Embedder, options: V
     return folder / WORK_FOLDER / hashlib.blake2b(key, digest_size=8).hexdigest()
 
 
-def _embed_map(source: MapSource, work: Path, embedder: Embedder, options: ViewOptions, bar: Progress) -> list[Path]:
-    """Embed the blocks of a map that are not on disk yet. Returns the files of all blocks."""
-    views = plan_views(source, options.sizes_m, options.overlap, options.angles)
-    task = bar.add_task(f"indexing {source.name}", total=len(views))
-    files = [work / f"{start:09d}.npz" for start in range(0, len(views), BLOCK)]
-    for number, file in enumerate(files):
-        block = views[number * BLOCK : (number + 1) * BLOCK]
-        if not file.is_file():
-            _embed_block(source, block, embedder, file, bar, task)
-        else:
-            bar.advance(task, len(block))
-    return files
+def _embed_map(engine: Engine, job: MapJob, bar: Progress) -> None:
+    """Embed the blocks of a map that are not on disk yet."""
+    task = bar.add_task(f"indexing {job.source.name}", total=len(job.views))
+    engine.embed_map(job, lambda views: bar.advance(task, views))
 
 
 def _store_map(source: MapSource, folder: Path, files: Sequence[Path], expected: IndexManifest) -> IndexManifest:
@@ -210,34 +208,6 @@ def _store_map(source: MapSource, folder: Path, files: Sequence[Path], expected:
         manifest = replace(manifest, maps=(*(e for e in manifest.maps if e.name != source.name), entry))
         manifest.write(folder)
     return manifest
-
-
-def _embed_block(
-    source: MapSource, block: Sequence[Footprint], embedder: Embedder, file: Path, bar: Progress, task: TaskID
-) -> None:
-    """Read, embed and write one block of views, skipping empty ones."""
-    kept: list[Footprint] = []
-    vectors: list[NDArray[np.float32]] = []
-    batch: list[NDArray[np.float32]] = []
-
-    def flush() -> None:
-        if batch:
-            vectors.append(embedder.embed_inputs(np.stack(batch)))
-            batch.clear()
-
-    for view in block:
-        image, valid_share = read_view(source, view, embedder.size)
-        if not is_empty(image, valid_share):
-            kept.append(view)
-            batch.append(embedder.preprocessing(image))
-        if len(batch) == 16:
-            flush()
-        bar.advance(task)
-    flush()
-    rows = np.array([[v.latitude, v.longitude, v.metres, v.rotation] for v in kept], dtype=np.float64).reshape(-1, 4)
-    found = np.concatenate(vectors) if vectors else np.zeros((0, embedder.dim), dtype=np.float32)
-    with atomic_path(file) as temporary:
-        np.savez(temporary, vectors=found.astype(np.float16), footprints=rows)
 
 
 def _joined_blocks(files: Sequence[Path]) -> Iterator[tuple[NDArray[np.float16], NDArray[np.float64]]]:

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -40,17 +41,39 @@ def damage_memory(folder: Path) -> None:
             view.vector[:] = 0
 
 
+def damage_milvus(folder: Path) -> None:
+    from pymilvus import MilvusClient
+
+    client = MilvusClient(str(folder.parent / "lite.db"))
+    entity = client.query("skypart", filter="row == 3", output_fields=["*"])[0]
+    client.upsert("skypart", [entity | {"vector": unit_vectors(1, 77)[0].tolist()}], partition_name=_region(client))
+    client.flush("skypart")
+    client.close()
+
+
+def _region(client: Any) -> str:
+    """The partition of row 3."""
+    regions = [name for name in client.list_partitions("skypart") if name.startswith("region")]
+    return next(r for r in regions if client.query("skypart", filter="row == 3", partition_names=[r]))
+
+
 @dataclass(frozen=True)
 class Engine:
-    """address: makes a new one. damage: alters a stored vector behind the store's back."""
+    """address: makes a new one, in a folder. damage: alters a stored vector behind the store's back.
 
-    address: Callable[[], str]
+    needs: a package that must be installed. files: whether it keeps files in the index.
+    """
+
+    address: Callable[[Path], str]
     damage: Callable[[Path], None]
+    needs: str = "skypart"
+    files: bool = False
 
 
 ENGINES = {
-    "embedded": Engine(lambda: "embedded:", damage_files),
-    "memory": Engine(lambda: f"memory:{next(_numbers)}", damage_memory),
+    "embedded": Engine(lambda _: "embedded:", damage_files, files=True),
+    "memory": Engine(lambda _: f"memory:{next(_numbers)}", damage_memory),
+    "milvus": Engine(lambda folder: f"milvus:{folder / 'lite.db'}", damage_milvus, needs="milvus_lite", files=True),
 }
 
 
@@ -68,12 +91,14 @@ def registered(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 @pytest.fixture(params=ENGINES)
 def engine(request: pytest.FixtureRequest) -> Engine:
-    return ENGINES[request.param]
+    engine = ENGINES[request.param]
+    pytest.importorskip(engine.needs, reason=f"{engine.needs} is not installed")
+    return engine
 
 
 @pytest.fixture
-def address(engine: Engine) -> str:
-    return engine.address()
+def address(engine: Engine, tmp_path: Path) -> str:
+    return engine.address(tmp_path)
 
 
 @pytest.fixture
@@ -312,14 +337,14 @@ def test_index_is_built_searched_and_changed_in_any_store(address: str, engine: 
     index = MapIndex(folder)
     assert index.manifest.store == address
     assert ("store" in (folder / "index.json").read_text()) == (address != "embedded:")
-    assert (folder / "store").exists() == (address == "embedded:")
+    assert (folder / "store").exists() == engine.files
     vectors = unit_vectors(3, 0, ColourEmbedder().dim)
     assert {hit.map_name for hit in index.search(vectors, 99)[0]} == {"town", "village"}
     index.store.close()
     assert remove_map(folder, "town") == added["town"]
     assert {hit.map_name for hit in MapIndex(folder).search(vectors, 99)[0]} == {"village"}
     with pytest.raises(SkyPartError, match="has its views in another store; leave the address out"):
-        build_index([str(town)], folder, ColourEmbedder(), "colours", store=f"{address}other")
+        build_index([str(town)], folder, ColourEmbedder(), "colours", store="memory:other")
 
 
 def test_two_indexes_cannot_share_a_store(tmp_path: Path) -> None:
@@ -350,10 +375,10 @@ def test_abandoned_attempt_is_removed_from_its_store(tmp_path: Path, monkeypatch
 
 @pytest.mark.parametrize(
     ("address", "shown"),
-    [("milvus://me:SECRET@host/town", "milvus:"), ("nowhere", "'nowhere'"), ("", "''"), (":x", ":")],
+    [("qdrant://me:SECRET@host/town", "qdrant:"), ("nowhere", "'nowhere'"), ("", "''"), (":x", ":")],
 )
 def test_unknown_address_lists_the_known_schemes(address: str, shown: str, tmp_path: Path) -> None:
-    with pytest.raises(SkyPartError, match="embedded:, memory:, or register") as raised:
+    with pytest.raises(SkyPartError, match="embedded:, memory:, milvus:, remote:, or register") as raised:
         open_store(address, tmp_path / "store")
     assert str(raised.value).startswith(f"{tmp_path / 'store'}: unknown store address {shown};")
     assert "SECRET" not in str(raised.value)

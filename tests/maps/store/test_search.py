@@ -205,7 +205,7 @@ def test_rounding_of_the_first_pass_stays_below_its_bound() -> None:
             queries = (scale * rng.standard_normal((20, dimension))).astype(np.float32)
             coarse = queries @ vectors.T.astype(np.float32)
             true = queries.astype(np.float64) @ vectors.T.astype(np.float64)
-            bounds = np.array([exact._rounding_error(query) for query in queries])
+            bounds = np.array([exact.rounding_error(query) for query in queries])
             shares = np.abs(coarse - true).max(axis=1) / bounds
             assert shares.max() <= 1
             largest = max(largest, shares.max())

@@ -68,12 +68,28 @@ def _ellipsoid_metres(circle: Circle, latitude: FloatArray, longitude: FloatArra
     return np.asarray(metres)
 
 
-def _in_frame(circle: Circle, latitude: FloatArray, longitude: FloatArray) -> NDArray[np.int64]:
-    """Indices of the points inside a box of meridians and parallels around the circle: a cheap preselection."""
+def area_box(within: Within) -> Bounds:
+    """A box of meridians and parallels that contains the area, and a little more."""
+    if isinstance(within, Bounds):
+        return within
+    band, width = _frame(within)
+    south, north = max(-90.0, within.latitude - band), min(90.0, within.latitude + band)
+    return Bounds(south=south, west=within.longitude - width, north=north, east=within.longitude + width)
+
+
+def _frame(circle: Circle) -> tuple[float, float]:
+    """Half the height and width, in degrees, of a box around a circle; the width is 180 for large circles."""
     band = circle.radius_m * (1 + _SPHERE_ERROR) / _METRES_PER_DEGREE + 1e-6
-    near = np.flatnonzero(np.abs(latitude - circle.latitude) <= band)
     if band < _SMALL_CIRCLE and abs(circle.latitude) + band < 89:  # near a pole the circle spans all meridians
         reach = np.sin(np.radians(band)) / np.cos(np.radians(circle.latitude))
-        width = np.degrees(np.arcsin(reach)) * (1 + _SPHERE_ERROR)
+        return band, float(np.degrees(np.arcsin(reach)) * (1 + _SPHERE_ERROR))
+    return band, 180.0
+
+
+def _in_frame(circle: Circle, latitude: FloatArray, longitude: FloatArray) -> NDArray[np.int64]:
+    """Indices of the points inside a box of meridians and parallels around the circle: a cheap preselection."""
+    band, width = _frame(circle)
+    near = np.flatnonzero(np.abs(latitude - circle.latitude) <= band)
+    if width < 180:
         near = near[np.mod(longitude[near] - circle.longitude + width, 360) <= 2 * width]
     return near

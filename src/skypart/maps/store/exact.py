@@ -48,19 +48,19 @@ def search_exact(
             for number, scores, index in zip(group, coarse, found, strict=True):
                 candidates = index if positions is None else positions[index]
                 results[number] = best = _rescore(snapshot, queries[number], candidates, k)
-                left_out = scores.min() + _rounding_error(queries[number]) if len(index) < count else -np.inf
+                left_out = scores.min() + rounding_error(queries[number]) if len(index) < count else -np.inf
                 if best[1][-1] <= left_out:
                     still_undecided.append(number)
         undecided = np.array(still_undecided, dtype=np.int64)
         width *= 8
     for number in undecided:
-        at_least = results[number][1][-1] - _rounding_error(queries[number])
+        at_least = results[number][1][-1] - rounding_error(queries[number])
         candidates = _all_above(snapshot, queries[number], at_least, positions)
         results[number] = _rescore(snapshot, queries[number], candidates, k)
     return results
 
 
-def _rounding_error(query: NDArray[np.float32]) -> float:
+def rounding_error(query: NDArray[np.float32]) -> float:
     """Bound on the error of summing d products in float32, in any order, for stored rows of length 1.01 at most."""
     return (len(query) + 2) * 2.0**-24 * 1.02 * float(np.linalg.norm(query.astype(np.float64)))
 

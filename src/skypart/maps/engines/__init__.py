@@ -1,0 +1,6 @@
+"""Engines that embed the views of a map: in this process, or on a cluster."""
+
+from skypart.maps.engines.interface import Engine, MapJob, embed_block, write_block
+from skypart.maps.engines.open import open_engine, register_engine
+
+__all__ = ["Engine", "MapJob", "embed_block", "open_engine", "register_engine", "write_block"]

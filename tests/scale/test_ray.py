@@ -1,0 +1,235 @@
+"""Embedding on a Ray cluster of two nodes on this machine, with the same result as the local engine."""
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import psutil
+import pytest
+
+import skypart
+from skypart.embedding import Embedder, load
+from skypart.errors import SkyPartError
+from skypart.maps.build import build_index
+from skypart.maps.engines import Engine, MapJob, open_engine
+from skypart.maps.index import MapIndex
+from skypart.maps.views import ViewOptions
+from skypart.model import SkyPart, VisionTransformer
+from tests.model.builders import TINY_HEAD, TINY_VIT, scramble
+from tests.position.stand_in import write_quilt
+
+ray = pytest.importorskip("ray", reason="the extra `ray` is not installed")
+OPTIONS = ViewOptions(sizes_m=(40.0,), overlap=0.6)
+BLOCK = 16
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("ray")]
+
+
+class Cluster:
+    """A head that only coordinates, and worker nodes of one processor each."""
+
+    def __init__(self) -> None:
+        from ray.cluster_utils import Cluster as LocalCluster
+
+        self.cluster: Any = LocalCluster(
+            initialize_head=True, head_node_args={"num_cpus": 0, "object_store_memory": 100 << 20}
+        )
+        self.nodes: list[Any] = []
+        for _ in range(2):
+            self.add_node()
+
+    def add_node(self) -> None:
+        self.nodes.append(self.cluster.add_node(num_cpus=1, object_store_memory=100 << 20))
+
+    def remove_node(self) -> None:
+        self.cluster.remove_node(self.nodes.pop(), allow_graceful=False)
+
+    def close(self) -> None:
+        ray.shutdown()
+        self.cluster.shutdown()
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Cluster]:
+    opened = Cluster()
+    yield opened
+    opened.close()
+
+
+@pytest.fixture(scope="module", autouse=True)
+def small_blocks() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("skypart.maps.build.BLOCK", BLOCK)
+        yield
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    tiny = SkyPart(VisionTransformer(TINY_VIT), TINY_HEAD)
+    scramble(tiny, 1)
+    path = tmp_path_factory.mktemp("model") / "tiny.safetensors"
+    skypart.save(tiny.eval(), path)
+    return path
+
+
+@pytest.fixture(scope="module")
+def town(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_quilt(tmp_path_factory.mktemp("maps") / "town.tif", edge=300)
+
+
+@pytest.fixture(scope="module")
+def expected(model: Path, town: Path, tmp_path_factory: pytest.TempPathFactory) -> MapIndex:
+    folder = tmp_path_factory.mktemp("local") / "i"
+    build_index([str(town)], folder, load(model), str(model), OPTIONS)
+    return MapIndex(folder)
+
+
+class Disturbed:
+    """The Ray engine, with something done to the cluster once `after` views are finished."""
+
+    def __init__(self, engine: Engine, after: int, disturb: Callable[[], None]) -> None:
+        self.engine, self.after, self.disturb = engine, after, disturb
+        self.done, self.fired = 0, False
+
+    def embed_map(self, job: MapJob, advance: Callable[[int], None]) -> None:
+        def watch(views: int) -> None:
+            advance(views)
+            self.done += views
+            if self.done >= self.after and not self.fired:
+                self.fired = True
+                self.disturb()
+
+        self.engine.embed_map(job, watch)
+
+    def close(self) -> None:
+        self.engine.close()
+
+
+def contents(index: MapIndex) -> tuple[list[list[float]], np.ndarray[Any, Any]]:
+    """Footprints and vectors in the order of the store."""
+    folder = index.folder / "store"
+    segments = json.loads((folder / "manifest.json").read_text())["segments"]
+    footprints = np.concatenate([np.load(folder / s["footprints"]["name"]) for s in segments])
+    vectors = np.concatenate([np.load(folder / s["vectors"]["name"]) for s in segments])
+    return footprints.tolist(), vectors.astype(np.float32)
+
+
+def assert_same(folder: Path, expected: MapIndex) -> None:
+    footprints, vectors = contents(MapIndex(folder))
+    wanted, reference = contents(expected)
+    assert footprints == wanted, "the same views, none lost, none twice, in the same order"
+    assert np.abs(vectors - reference).max() <= 1e-5
+
+
+def build(
+    cluster: Cluster, model: Path, town: Path, folder: Path, wrap: Callable[[Engine], Engine] = lambda engine: engine
+) -> Embedder:
+    embedder = load(model)
+    engine = wrap(open_engine("ray", cluster.cluster.address))
+    try:
+        build_index([str(town)], folder, embedder, str(model), OPTIONS, engine=engine)
+    finally:
+        engine.close()
+    return embedder
+
+
+def test_result_equals_that_of_the_local_engine(
+    cluster: Cluster, model: Path, town: Path, expected: MapIndex, tmp_path: Path
+) -> None:
+    build(cluster, model, town, tmp_path / "i")
+    assert_same(tmp_path / "i", expected)
+    assert not (tmp_path / "i" / "work").exists()
+
+
+def kill_a_worker() -> None:
+    """Kill one actor that embeds, as the kernel does when memory runs out."""
+    actors = [
+        process
+        for process in psutil.process_iter(["cmdline"])
+        if any("BlockEmbedder" in part for part in process.info["cmdline"] or []) and is_descendant(process)
+    ]
+    assert actors, "no worker is running"
+    actors[0].kill()
+
+
+def is_descendant(process: psutil.Process) -> bool:
+    return psutil.Process().pid in [parent.pid for parent in process.parents()]
+
+
+def test_killed_worker_loses_and_duplicates_nothing(
+    cluster: Cluster, model: Path, town: Path, expected: MapIndex, tmp_path: Path
+) -> None:
+    build(cluster, model, town, tmp_path / "i", lambda engine: Disturbed(engine, 3 * BLOCK, kill_a_worker))
+    assert_same(tmp_path / "i", expected)
+
+
+def test_lost_node_loses_and_duplicates_nothing(
+    cluster: Cluster, model: Path, town: Path, expected: MapIndex, tmp_path: Path
+) -> None:
+    build(cluster, model, town, tmp_path / "i", lambda engine: Disturbed(engine, 3 * BLOCK, cluster.remove_node))
+    assert len(cluster.nodes) == 1
+    cluster.add_node()
+    assert_same(tmp_path / "i", expected)
+
+
+def test_interrupted_work_resumes_with_the_missing_blocks(
+    cluster: Cluster, model: Path, town: Path, expected: MapIndex, tmp_path: Path
+) -> None:
+    def interrupt() -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        build(cluster, model, town, tmp_path / "i", lambda engine: Disturbed(engine, 4 * BLOCK, interrupt))
+    kept = {file: file.stat().st_mtime_ns for file in (tmp_path / "i" / "work").rglob("*.npz")}
+    assert len(kept) >= 2
+    seen: list[dict[Path, int]] = []
+
+    def look() -> None:
+        seen.append({file: file.stat().st_mtime_ns for file in kept})
+
+    build(cluster, model, town, tmp_path / "i", lambda engine: Disturbed(engine, 8 * BLOCK, look))
+    assert seen == [kept], "finished blocks are not computed again"
+    assert_same(tmp_path / "i", expected)
+
+
+def test_another_model_on_the_nodes_is_a_clear_error(
+    cluster: Cluster, model: Path, town: Path, tmp_path: Path
+) -> None:
+    other = SkyPart(VisionTransformer(TINY_VIT), TINY_HEAD)
+    scramble(other, 2)
+    skypart.save(other.eval(), tmp_path / "other.safetensors")
+    engine = open_engine("ray", cluster.cluster.address)
+    with pytest.raises(SkyPartError, match="is another model on this node"):
+        build_index(
+            [str(town)], tmp_path / "i", load(model), str(tmp_path / "other.safetensors"), OPTIONS, engine=engine
+        )
+    engine.close()
+
+
+def test_cluster_that_lost_all_its_nodes_is_a_clear_error(
+    cluster: Cluster, model: Path, town: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("skypart.maps.engines.ray_data.STALLED_S", 2.0)
+    monkeypatch.setattr("skypart.maps.engines.ray_data._POLL_S", 1.0)
+
+    def shrink() -> None:
+        while cluster.nodes:
+            cluster.remove_node()
+
+    with pytest.raises(SkyPartError, match=r"no node left that can embed|cluster failed"):
+        build(cluster, model, town, tmp_path / "i", lambda engine: Disturbed(engine, 3 * BLOCK, shrink))
+    assert not json.loads((tmp_path / "i" / "index.json").read_text())["maps"]
+    cluster.add_node()
+
+
+def test_address_without_a_cluster_is_a_clear_error() -> None:
+    with pytest.raises(SkyPartError, match="no Ray cluster answers there"):
+        open_engine("ray", "127.0.0.1:1")
+
+
+def test_unknown_engine_and_misplaced_address() -> None:
+    with pytest.raises(SkyPartError, match="choose one of local, ray"):
+        open_engine("spark")
+    with pytest.raises(SkyPartError, match="the local engine has no address"):
+        open_engine("local", "head:6379")
