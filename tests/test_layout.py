@@ -19,6 +19,7 @@ FLOW = (
     "training",
     "experiments",
     "maps",
+    "telemetry",
     "position",
     "bridge",
     "serve",
