@@ -20,6 +20,7 @@ FLOW = (
     "training",
     "experiments",
     "maps",
+    "telemetry",
     "position",
     "bridge",
     "serve",

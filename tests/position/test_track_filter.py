@@ -1,6 +1,7 @@
 """The filter follows flights through noise, wrong fixes, gaps and jumps, and is better than the raw fixes."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -8,7 +9,7 @@ import pytest
 from skypart.errors import SkyPartError
 from skypart.geo.geodesy import LocalFrame
 from skypart.position.fix import Fix, Peak
-from skypart.position.hypotheses import Motion, Observation, concatenate, new_hypothesis
+from skypart.position.hypotheses import MeasuredVelocity, Motion, Observation, concatenate, new_hypothesis
 from skypart.position.track import TrackOptions, TrackPoint
 from skypart.position.track_filter import TrackFilter, _cluster_moments, smooth_track
 from tests.position.flights import (
@@ -40,7 +41,7 @@ def test_a_straight_flight_is_more_accurate_than_its_fixes_and_its_radius_holds(
     seconds = np.arange(150.0)
     truth = straight(seconds)
     fixes = noisy_fixes(rng, truth)
-    points, smooth = run_filter(seconds, fixes)
+    points, smooth = run_filter(seconds, fixes, TrackOptions(slow_share=0.0))  # their errors are independent
     raw, filtered, later = (errors(each, truth)[10:] for each in (fixes, points, smooth))
     assert np.sqrt(np.mean(filtered**2)) < 0.75 * np.sqrt(np.mean(raw**2))
     assert np.sqrt(np.mean(later**2)) < 0.45 * np.sqrt(np.mean(raw**2))
@@ -307,7 +308,7 @@ def test_photos_at_the_same_time_add_little() -> None:
     """Ten photos within 0.1 s shrink the radius less than ten photos within 10 s."""
     radii = []
     for step in (0.01, 1.0):
-        track_filter = TrackFilter(TrackOptions(), FRAME)
+        track_filter = TrackFilter(TrackOptions(slow_share=0.0), FRAME)
         for number in range(10):
             point = track_filter.step(step * number, fix_at(np.zeros(2)))
         radii.append(point.radius_m or 0.0)
@@ -344,3 +345,73 @@ def test_hypotheses_within_three_deviations_count_for_the_same_place() -> None:
         ]
         log_weight, _, _ = _cluster_moments(concatenate(both), 0)
         assert math.exp(log_weight) == pytest.approx(share)
+
+
+def test_a_measured_velocity_carries_the_track_through_an_outage() -> None:
+    """The radius grows with the drift of the velocity, holds the truth, and stays far below that of no velocity."""
+    rng = np.random.default_rng(20)
+    seconds = np.arange(0.0, 100.0, 0.5)
+    truth = circle(seconds)
+    moving = np.gradient(truth, seconds, axis=0)
+    drifting, blind = (TrackFilter(TrackOptions(lost_radius_m=5_000.0), FRAME) for _ in range(2))
+    for i, now in enumerate(seconds.tolist()):
+        fix = fix_at(truth[i] + rng.normal(size=2) * 5.0, sigma=5.0) if now < 40 else None
+        velocity = MeasuredVelocity(moving[i] + [0.2, -0.2], 0.3, 0.3)
+        point, other = drifting.step(now, fix, velocity), blind.step(now, fix)
+        if now > 12:
+            assert errors([point], truth[i : i + 1])[0] <= 1.5 * (point.radius_m or 0.0)
+    assert point.source == "dead reckoning" and other.source == "carried on"
+    assert point.anchor_age_s == pytest.approx(60.0) and point.state == "coasting"
+    assert 5 * (point.radius_m or 0.0) < (other.radius_m or 0.0)
+    assert point.velocity_east == pytest.approx(moving[-1, 0], abs=1.0)
+
+
+def test_a_velocity_that_contradicts_is_doubted_before_it_is_followed() -> None:
+    track_filter = TrackFilter(TrackOptions(), FRAME)
+    still = MeasuredVelocity(np.zeros(2), 0.2, 0.1)
+    for second in range(20):
+        track_filter.step(float(second), fix_at(np.zeros(2), sigma=5.0), still)
+    jumped = MeasuredVelocity(np.array([20.0, 0.0]), 0.2, 0.1)
+    first = track_filter.drive(19.2, jumped)
+    assert abs(first.velocity_east or 0.0) < 1.0
+    for number in range(200):
+        last = track_filter.drive(19.4 + 0.2 * number, jumped)
+    assert last.state == "lost" or (last.velocity_east or 0.0) > 15.0
+
+
+def test_peeking_ahead_leaves_the_filter_as_it_is() -> None:
+    track_filter = steady(10)
+    before = (track_filter._hypotheses, track_filter.time_s, len(track_filter.steps))
+    moving = MeasuredVelocity(np.array([3.0, 0.0]), 0.2, 0.1)
+    ahead = track_filter.peek(12.0, [(9.5, moving), (10.0, moving), (11.0, moving), (12.0, moving)])
+    assert ahead.time_s == 12.0 and ahead.source == "dead reckoning" and ahead.state == "coasting"
+    assert track_filter.peek(11.0).source == "carried on"
+    after = (track_filter._hypotheses, track_filter.time_s, len(track_filter.steps))
+    assert before[0] is after[0] and before[1:] == after[1:]
+
+
+def test_a_track_outside_the_map_is_lost_after_a_few_seconds() -> None:
+    track_filter = TrackFilter(TrackOptions(outside_s=4.0), FRAME, lambda latitude, longitude: longitude < 16.4)
+    for second in range(10):
+        track_filter.step(float(second), fix_at(np.array([10.0, 0.0]), sigma=3.0))
+    states = [track_filter.step(float(second), no_fix()).state for second in range(10, 18)]
+    assert states == ["coasting"] * 4 + ["lost"] * 4
+
+
+def test_the_protection_level_is_wider_than_the_radius_and_open_while_places_compete() -> None:
+    sure = steady(12).step(12.0, fix_at(np.zeros(2), sigma=5.0))
+    assert sure.protection_m is not None and sure.radius_m is not None
+    assert 1.2 * sure.radius_m < sure.protection_m < 6 * sure.radius_m
+    assert sure.covariance is not None and sure.covariance[0] > 0
+    early = steady(2).step(2.0, fix_at(np.zeros(2), sigma=5.0))
+    assert early.state == "tracking" and early.protection_m is None
+
+
+def test_the_drones_own_track_uses_fixes_that_know_the_drone() -> None:
+    track_filter = TrackFilter(TrackOptions(follow="drone"), FRAME)
+    place = FRAME.to_degrees(0.0, 100.0)
+    for second in range(5):
+        ground = fix_at(np.zeros(2), sigma=5.0)
+        drone = replace(ground, drone_latitude=float(place.latitude), drone_longitude=float(place.longitude))
+        point = track_filter.step(float(second), ground if second == 0 else drone)
+    assert point.of == "drone" and errors([point], np.array([[0.0, 100.0]]))[0] < 1.0

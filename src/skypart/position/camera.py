@@ -6,6 +6,7 @@ from dataclasses import fields
 from skypart.geo.geodesy import offset
 from skypart.images.exif import CameraFacts
 from skypart.position.fix import Hints, Place
+from skypart.telemetry.record import Sample
 
 MAX_GIMBAL_TILT = 95.0
 """Tilts between 90 degrees and this one mean straight down: gimbals report 90.1 and the like."""
@@ -30,6 +31,16 @@ def hints_from_facts(facts: CameraFacts) -> Hints:
         altitude_m=altitude if altitude is not None and altitude > 0.0 else None,
         tilt_deg=min(tilt, 90.0) if tilt is not None and 0.0 <= tilt <= MAX_GIMBAL_TILT else None,
         fov_deg=facts.fov_deg,
+    )
+
+
+def hints_from_telemetry(sample: Sample) -> Hints:
+    """Hints from flight data. Heights below 1 m and tilts above the horizon are dropped."""
+    tilt, height = sample.tilt_deg, sample.height_m
+    return Hints(
+        heading_deg=sample.heading_deg,
+        altitude_m=height if height is not None and height >= 1.0 else None,
+        tilt_deg=min(tilt, 90.0) if tilt is not None and 0.0 <= tilt <= MAX_GIMBAL_TILT else None,
     )
 
 

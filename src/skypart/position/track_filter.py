@@ -6,9 +6,11 @@ photo's observations are either right or wrong; every hypothesis is continued bo
 filter is deterministic: equal fixes give equal tracks.
 """
 
+import copy
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,11 +20,14 @@ from skypart.geo.geodesy import LocalFrame
 from skypart.position.fix import Fix
 from skypart.position.hypotheses import (
     NONE,
+    RADIUS_95,
     Floats,
     Hypotheses,
     Ints,
+    MeasuredVelocity,
     Motion,
     Observation,
+    chi_square,
     concatenate,
     log_density,
     merge,
@@ -31,11 +36,13 @@ from skypart.position.hypotheses import (
     no_hypotheses,
     observations_from_fix,
     predict,
+    protection_radius,
     radius_95,
     squared_distance,
     update,
+    update_velocity,
 )
-from skypart.position.track import TrackOptions, TrackPoint
+from skypart.position.track import Source, TrackOptions, TrackPoint
 
 MAX_LOG_ODDS = math.log(20.0)
 """The most that one fully trusted photo adds to the log weight of a hypothesis."""
@@ -44,8 +51,11 @@ MAX_LOG_RATIO = 25.0
 """Hypotheses lighter than the best one by more than this log ratio are dropped."""
 MIN_NOVELTY = 0.05
 """Novelty of a photo taken immediately after another."""
-MIN_CONFIDENCE = 0.5
-"""Confidence below which no position is reported."""
+GATE = 15.2
+"""Squared Mahalanobis distance above which an observation contradicts a hypothesis: 0.05 % of the right ones (chi-square
+with two degrees of freedom)."""
+DOUBT = 1.0
+"""Variance, m^2/s^2, by which a hypothesis grows unsure of its velocity when a measured one contradicts it."""
 CLUSTER_DISTANCE = 9.0
 """Squared Mahalanobis distance from the best hypothesis within which others count for the same place."""
 REACH_SIGMAS = 3.0
@@ -58,7 +68,8 @@ CONFIRMED_FIXES = 3
 class Step:
     """A step of the filter as the smoother needs it.
 
-    parent, observation: of each hypothesis, see Hypotheses. best: index of the best hypothesis, or NONE.
+    parent, observation: of each hypothesis, see Hypotheses. best: index of the best hypothesis, or NONE. velocity: that
+    was measured. photo: False for a step between photos.
     """
 
     time_s: float
@@ -67,25 +78,49 @@ class Step:
     observation: Ints
     best: int
     confidence: float
+    velocity: MeasuredVelocity | None = None
+    photo: bool = True
+
+
+Inside: TypeAlias = Callable[[float, float], bool]
+"""Whether a latitude and longitude lie on the map."""
+
+
+def motion_of(options: TrackOptions) -> Motion:
+    """The motion model of a filter with these options."""
+    return Motion(options.max_speed, options.max_acceleration, options.slow_s, options.drift_s)
 
 
 class TrackFilter:
-    """Takes the fixes of a flight one by one, in order of time. frame: metric frame of the map."""
+    """Takes the fixes of a flight one by one, in order of time.
 
-    def __init__(self, options: TrackOptions, frame: LocalFrame) -> None:
+    frame: metric frame of the map. inside: whether a place is on the map; everywhere by default. record: keep every
+    step for `smooth_track`; a live flight does not need it.
+    """
+
+    def __init__(
+        self, options: TrackOptions, frame: LocalFrame, inside: Inside | None = None, *, record: bool = True
+    ) -> None:
         self.options, self.frame = options, frame
-        self.motion = Motion(options.max_speed, options.max_acceleration)
+        self.motion = motion_of(options)
         self.steps: list[Step] = []
-        self._hypotheses = no_hypotheses()
+        self.map_error_m = 0.0
+        self._inside, self._record = inside, record
+        self._anchor: float | None = None  # time of the last fix that was used
+        self._driven = False  # whether a velocity was measured at the last step
+        self._hypotheses = no_hypotheses(self.motion.size)
         self._log_unknown = 0.0  # log weight of "anywhere on the map"
         self._time: float | None = None
         self._last_observed: float | None = None
 
-    def step(self, time_s: float, fix: Fix | None) -> TrackPoint:
-        """The position at `time_s`, given the photo's fix, if there is one."""
-        before, after = self._hypotheses, self._predict(time_s)
+    def step(self, time_s: float, fix: Fix | None, velocity: MeasuredVelocity | None = None) -> TrackPoint:
+        """The position at `time_s`, given the photo's fix and a measured velocity, where there are any."""
+        before, after = self._hypotheses, self._predict(time_s, velocity)
         novelty = self._novelty(time_s)
-        observations = observations_from_fix(fix, self.frame, novelty)
+        drone = self.options.follow == "drone"
+        observations = observations_from_fix(fix, self.frame, novelty, self.options.slow_share, drone)
+        if fix is not None:
+            self.map_error_m = max(self.map_error_m, fix.map_error_m)
         if observations:
             after = replace(after, misses=after.misses + novelty)
             seconds = time_s - self._time if self._time is not None else 0.0
@@ -97,15 +132,64 @@ class TrackFilter:
         self._time = time_s
         self._hypotheses = self._prune(merge(after, MAX_HYPOTHESES, MAX_LOG_RATIO))
         point, best = self._report(time_s, fix)
-        self.steps.append(
-            Step(time_s, observations, self._hypotheses.parent, self._hypotheses.observation, best, point.confidence)
-        )
+        self._append(time_s, observations, best, point.confidence, velocity, photo=True)
         return point
 
-    def _predict(self, time_s: float) -> Hypotheses:
+    def drive(self, time_s: float, velocity: MeasuredVelocity | None) -> TrackPoint:
+        """The position at `time_s`, between photos, given a measured velocity, if there is one."""
+        self._hypotheses = self._predict(time_s, velocity)
+        self._time = time_s
+        if len(self._hypotheses):
+            self._hypotheses = self._prune(self._hypotheses)
+        point, best = self._report(time_s, None)
+        self._append(time_s, (), best, point.confidence, velocity, photo=False)
+        return point
+
+    def peek(self, time_s: float, velocities: Sequence[tuple[float, MeasuredVelocity]] = ()) -> TrackPoint:
+        """The position at a later time, after velocities measured until then; the filter itself does not move on."""
+        ahead = copy.copy(self)
+        ahead._record = False
+        for moment, velocity in velocities:
+            if self._time is None or moment > self._time:
+                ahead.drive(moment, velocity)
+        now = time_s if ahead._time is None else max(time_s, ahead._time)
+        return ahead._peek_at(now)
+
+    def _peek_at(self, time_s: float) -> TrackPoint:
+        driven = self._driven
+        self._hypotheses = self._predict(time_s, None)
+        self._time, self._driven = time_s, driven
+        if len(self._hypotheses):
+            self._hypotheses = self._prune(self._hypotheses)
+        return self._report(time_s, None)[0]
+
+    @property
+    def time_s(self) -> float | None:
+        """Time of the last step."""
+        return self._time
+
+    def _append(
+        self,
+        time_s: float,
+        observations: tuple[Observation, ...],
+        best: int,
+        confidence: float,
+        velocity: MeasuredVelocity | None,
+        photo: bool,
+    ) -> None:
+        if self._record:
+            found = self._hypotheses
+            self.steps.append(
+                Step(time_s, observations, found.parent, found.observation, best, confidence, velocity, photo)
+            )
+
+    def _predict(self, time_s: float, velocity: MeasuredVelocity | None) -> Hypotheses:
         if not math.isfinite(time_s) or (self._time is not None and time_s < self._time):
             raise SkyPartError(f"photos must be in order of time, but {time_s} s follows {self._time} s; sort them")
-        return predict(self._hypotheses, self.motion, time_s - self._time if self._time is not None else 0.0)
+        self._driven = velocity is not None
+        seconds = time_s - self._time if self._time is not None else 0.0
+        ahead = predict(self._hypotheses, self.motion, seconds)
+        return ahead if velocity is None else update_velocity(ahead, velocity, self.motion, GATE, DOUBT)
 
     def _novelty(self, time_s: float) -> float:
         """How much a photo adds to the last one with observations, MIN_NOVELTY..1, by the time between them."""
@@ -120,7 +204,8 @@ class TrackFilter:
         groups = [after]
         for number, observation in enumerate(observations):
             log_odds = math.log(self.options.area_km2 * 1e6) + log_density(after, observation)
-            possible = (log_odds > 0.0) & self._can_reach(before, observation, seconds)
+            fits = (log_odds > 0.0) & (chi_square(after, observation) <= GATE)
+            possible = fits & self._can_reach(before, observation, seconds)
             updated = update(after.take(possible), observation, number, self.motion)
             gain = observation.trust * np.minimum(log_odds[possible], MAX_LOG_ODDS)
             groups.append(replace(updated, log_weight=updated.log_weight + gain))
@@ -132,7 +217,7 @@ class TrackFilter:
         """(n,) whether a drone could have flown from each hypothesis to the observation in this time."""
         distance = np.linalg.norm(before.mean[:, :2] - observation.position, axis=1)
         variance = np.trace(before.covariance[:, :2, :2], axis1=1, axis2=2) / 2.0
-        deviation = np.sqrt(variance) + math.sqrt(observation.variance)
+        deviation = np.sqrt(variance) + math.sqrt(observation.total_variance)
         return np.asarray(distance <= self.options.max_speed * seconds + REACH_SIGMAS * deviation)
 
     def _prune(self, hypotheses: Hypotheses) -> Hypotheses:
@@ -153,17 +238,35 @@ class TrackFilter:
         best = int(np.argmax(self._hypotheses.log_weight))
         log_weight, mean, covariance = _cluster_moments(self._hypotheses, best)
         confidence, radius = min(1.0, math.exp(log_weight)), radius_95(covariance[:2, :2])
-        if confidence < MIN_CONFIDENCE or radius > self.options.lost_radius_m:
+        matched = bool(self._hypotheses.observation[best] != NONE)
+        if matched:
+            self._anchor = time_s
+        if confidence < self.options.min_confidence or radius > self.options.lost_radius_m:
             return TrackPoint(time_s=time_s, raw=fix), NONE
         place = self.frame.to_degrees(mean[0], mean[1])
+        latitude, longitude = float(place.latitude), float(place.longitude)
+        age = 0.0 if self._anchor is None else time_s - self._anchor
+        if age > self.options.outside_s and self._inside is not None and not self._inside(latitude, longitude):
+            return TrackPoint(time_s=time_s, raw=fix), NONE
+        extra = (self.map_error_m / RADIUS_95) ** 2
+        risk = self.options.integrity_risk
+        protection = protection_radius(self._hypotheses, mean[:2], self._log_unknown, risk, extra)
+        source: Source = "matched" if matched else "dead reckoning" if self._driven else "carried on"
         point = TrackPoint(
             time_s=time_s,
-            latitude=float(place.latitude),
-            longitude=float(place.longitude),
+            latitude=latitude,
+            longitude=longitude,
             radius_m=radius,
             confidence=confidence,
-            state="tracking" if self._hypotheses.observation[best] != NONE else "coasting",
+            state="tracking" if matched else "coasting",
             raw=fix,
+            source=source,
+            anchor_age_s=age,
+            covariance=(float(covariance[0, 0]) + extra, float(covariance[0, 1]), float(covariance[1, 1]) + extra),
+            protection_m=protection if math.isfinite(protection) else None,
+            velocity_east=float(mean[2]),
+            velocity_north=float(mean[3]),
+            of=self.options.follow,
         )
         return point, best
 
@@ -180,35 +283,50 @@ def smooth_track(
 ) -> list[TrackPoint]:
     """The points of a whole flight, each corrected by the photos after it.
 
-    points, steps: results and records of a TrackFilter, one of each per photo.
+    points: results of a TrackFilter, one per photo. steps: its records, also of steps between photos.
     """
-    motion = Motion(options.max_speed, options.max_acceleration)
+    motion = motion_of(options)
     result = [TrackPoint(time_s=point.time_s, raw=point.raw) for point in points]
+    photo_number = dict(zip((i for i, step in enumerate(steps) if step.photo), range(len(points)), strict=True))
     for chain in _bridge_gaps(_confirmed_chains(steps), steps, options):
         means, covariances = _smooth_chain(chain, motion)
         places = frame.to_degrees(means[:, 0], means[:, 1])
         for i, link in enumerate(chain):
             radius = radius_95(covariances[i, :2, :2])
-            if radius <= options.lost_radius_m:
-                result[link.index] = replace(
-                    result[link.index],
+            number = photo_number.get(link.index)
+            if number is not None and radius <= options.lost_radius_m:
+                matched = link.observation is not None
+                result[number] = replace(
+                    result[number],
                     latitude=float(places.latitude[i]),
                     longitude=float(places.longitude[i]),
                     radius_m=radius,
                     confidence=link.confidence,
-                    state="coasting" if link.observation is None else "tracking",
+                    state="tracking" if matched else "coasting",
+                    source="matched" if matched else "carried on" if link.velocity is None else "dead reckoning",
+                    anchor_age_s=points[number].anchor_age_s,
+                    covariance=(
+                        float(covariances[i, 0, 0]),
+                        float(covariances[i, 0, 1]),
+                        float(covariances[i, 1, 1]),
+                    ),
+                    protection_m=points[number].protection_m,
+                    velocity_east=float(means[i, 2]),
+                    velocity_north=float(means[i, 3]),
+                    of=options.follow,
                 )
     return result
 
 
 @dataclass(frozen=True)
 class _Link:
-    """One photo of a chain: its index and time, the observation that was used, and the track's final confidence."""
+    """One step of a chain: its index and time, the observation and velocity used, and the track's final confidence."""
 
     index: int
     time_s: float
     observation: Observation | None
     confidence: float
+    velocity: MeasuredVelocity | None
 
 
 def _confirmed_chains(steps: Sequence[Step]) -> list[list[_Link]]:
@@ -226,7 +344,8 @@ def _confirmed_chains(steps: Sequence[Step]) -> list[list[_Link]]:
             if current == NONE:
                 continue
         number = int(step.observation[current])
-        chain.append(_Link(index, step.time_s, None if number == NONE else step.observations[number], confidence))
+        used = None if number == NONE else step.observations[number]
+        chain.append(_Link(index, step.time_s, used, confidence, step.velocity))
         current = int(step.parent[current])
         if current == NONE:
             chains.append(chain[::-1])
@@ -245,7 +364,7 @@ def _bridge_gaps(chains: Sequence[list[_Link]], steps: Sequence[Step], options: 
     for chain in chains:
         if joined and _can_fly_between(joined[-1], chain, options.max_speed):
             gap = range(joined[-1][-1].index + 1, chain[0].index)
-            joined[-1] += [_Link(i, steps[i].time_s, None, chain[0].confidence) for i in gap]
+            joined[-1] += [_Link(i, steps[i].time_s, None, chain[0].confidence, steps[i].velocity) for i in gap]
             joined[-1] += chain
         else:
             joined.append(list(chain))
@@ -257,12 +376,12 @@ def _can_fly_between(first: Sequence[_Link], second: Sequence[_Link], max_speed:
     last, start = [link for link in first if link.observation is not None][-1], second[0]
     assert last.observation is not None and start.observation is not None  # a chain starts at an observation
     distance = math.dist(last.observation.position, start.observation.position)
-    deviation = math.sqrt(last.observation.variance) + math.sqrt(start.observation.variance)
+    deviation = math.sqrt(last.observation.total_variance) + math.sqrt(start.observation.total_variance)
     return distance <= max_speed * (start.time_s - last.time_s) + REACH_SIGMAS * deviation
 
 
 def _smooth_chain(chain: Sequence[_Link], motion: Motion) -> tuple[Floats, Floats]:
-    """(n, 4) means and (n, 4, 4) covariances of a chain, by the Rauch-Tung-Striebel smoother."""
+    """(n, size) means and (n, size, size) covariances of a chain, by the Rauch-Tung-Striebel smoother."""
     predicted: list[Hypotheses] = []
     filtered: list[Hypotheses] = []
     for i, link in enumerate(chain):
@@ -272,7 +391,10 @@ def _smooth_chain(chain: Sequence[_Link], motion: Motion) -> tuple[Floats, Float
             predicted.append(now)
         else:
             predicted.append(predict(filtered[-1], motion, link.time_s - chain[i - 1].time_s))
-            now = predicted[-1] if link.observation is None else update(predicted[-1], link.observation, 0, motion)
+            now = predicted[-1]
+            if link.velocity is not None:
+                now = update_velocity(now, link.velocity, motion, GATE, DOUBT)
+            now = now if link.observation is None else update(now, link.observation, 0, motion)
         filtered.append(now)
     means, covariances = [filtered[-1].mean[0]], [filtered[-1].covariance[0]]
     for i in range(len(chain) - 2, -1, -1):

@@ -1,0 +1,1 @@
+"""Flight data: attitude, height and velocity from MAVLink, DJI captions, CSV files and photo metadata."""

@@ -1,0 +1,90 @@
+"""DJI's .SRT captions: flight data that the drone writes beside a video, in the variants of its models.
+
+Bracketed: `[latitude: 48.1] [longitude: 16.3] [rel_alt: 99.2 abs_alt: 300.1] [gb_yaw: 12.3 gb_pitch: -89.9 gb_roll: 0]`
+(Mini, Air, Mavic 2 and 3; Mavic 2 writes `longtitude` and a space before the colon). Plain: `GPS(16.3,48.1,19)
+BAROMETER:99.2` (Phantom 4, Mavic Pro, Inspire), and `GPS (16.3, 48.1, 19), D 10.1m, H 99.2m, H.S 3.0m/s, F.PRY (..),
+G.PRY (..)` (Mavic Air, Phantom 4 RTK). Plain positions have the longitude first.
+"""
+
+import re
+from datetime import datetime, timedelta
+from pathlib import Path
+
+from skypart.errors import SkyPartError
+from skypart.telemetry.record import Sample, Telemetry, require_values
+
+_NUMBER = r"([+-]?\d+(?:\.\d*)?(?:[eE][+-]?\d+)?|[+-]?nan)"
+_TIMES = re.compile(r"(\d+):(\d\d):(\d\d)[,.](\d{1,3})\s*-->")
+_CLOCK = re.compile(r"(\d{4})[-.](\d\d)[-.](\d\d)\s+(\d\d):(\d\d):(\d\d)(?:[.,:](\d{1,3}))?")
+_NAMED = re.compile(rf"\b([a-z_]+)\s*:\s*{_NUMBER}", re.IGNORECASE)
+_GPS = re.compile(rf"\bGPS\s*\(\s*{_NUMBER}\s*,\s*{_NUMBER}", re.IGNORECASE)
+_RTK = re.compile(rf"\bRTK\s*\(\s*{_NUMBER}\s*,\s*{_NUMBER}", re.IGNORECASE)
+_BAROMETER = re.compile(rf"\bBAROMETER\s*:\s*{_NUMBER}", re.IGNORECASE)
+_HEIGHT = re.compile(rf"(?<![\w.])H\s+{_NUMBER}\s*m\b")
+_SPEED = re.compile(rf"\bH\.S\s+{_NUMBER}\s*m/s", re.IGNORECASE)
+_GIMBAL = re.compile(rf"\bG\.PRY\s*\(\s*{_NUMBER}[^,]*,\s*{_NUMBER}[^,]*,\s*{_NUMBER}")
+_FLIGHT = re.compile(rf"\bF\.PRY\s*\(\s*{_NUMBER}[^,]*,\s*{_NUMBER}[^,]*,\s*{_NUMBER}")
+
+
+def read_srt(path: Path) -> Telemetry:
+    """Read a caption file. Its clock begins with the video."""
+    try:
+        text = path.read_text(encoding="utf-8-sig", errors="replace")
+    except OSError as error:
+        raise SkyPartError(f"{path}: cannot be read ({error.strerror}); copy it again from the drone") from error
+    samples: list[Sample] = []
+    start: datetime | None = None
+    times = list(_TIMES.finditer(text))
+    for number, match in enumerate(times):
+        hours, minutes, seconds, part = match.groups()
+        time_s = 3600.0 * int(hours) + 60.0 * int(minutes) + int(seconds) + int(part.ljust(3, "0")) / 1000.0
+        body = text[match.end() : times[number + 1].start() if number + 1 < len(times) else len(text)]
+        body = re.sub(r"<[^>]*>", " ", body)
+        if start is None:
+            clock = _read_clock(body)
+            start = None if clock is None else clock - timedelta(seconds=time_s)
+        samples.append(_read_caption(time_s, body))
+    if not samples:
+        raise SkyPartError(f"{path}: no captions in it; give the .SRT file that the drone wrote beside the video")
+    found = Telemetry(samples, source=path.name, start=start)
+    return require_values(found, "switch on video captions in the DJI app")
+
+
+def _read_clock(text: str) -> datetime | None:
+    match = _CLOCK.search(text)
+    if match is None:
+        return None
+    part = (match[7] or "0").ljust(3, "0")
+    try:
+        return datetime(*(int(match[i]) for i in range(1, 7)), int(part) * 1000)  # type: ignore[arg-type]  # noqa: DTZ001
+    except ValueError:
+        return None
+
+
+def _read_caption(time_s: float, text: str) -> Sample:
+    named = {name.lower(): float(value) for name, value in _NAMED.findall(text)}
+    longitude, latitude = named.get("longitude", named.get("longtitude")), named.get("latitude")
+    for pattern in (_RTK, _GPS):
+        if latitude is None and (place := pattern.search(text)):
+            longitude, latitude = float(place[1]), float(place[2])
+            if abs(latitude) > 90.0 >= abs(longitude):
+                longitude, latitude = latitude, longitude
+    height = named.get("rel_alt", named.get("altitude"))
+    if height is None and (found := _BAROMETER.search(text) or _HEIGHT.search(text)):
+        height = float(found[1])
+    pitch, roll, yaw = named.get("gb_pitch"), named.get("gb_roll"), named.get("gb_yaw")
+    if pitch is None and (found := _GIMBAL.search(text)):
+        pitch, roll, yaw = (float(found[i]) for i in (1, 2, 3))
+    if yaw is None and (found := _FLIGHT.search(text)):
+        yaw = float(found[3])
+    speed = _SPEED.search(text)
+    return Sample(
+        time_s=time_s,
+        heading_deg=None if yaw is None else yaw % 360.0,
+        tilt_deg=None if pitch is None else -pitch,
+        roll_deg=roll,
+        height_m=height,
+        speed=None if speed is None else float(speed[1]),
+        latitude=latitude,
+        longitude=longitude,
+    )

@@ -1,0 +1,23 @@
+"""On simulated flights the radius holds through turns, hovering, weather, outages and legs outside the map."""
+
+import math
+
+import numpy as np
+import pytest
+
+from benchmarks.flight_simulation import Sensors, lost_after, run_filter, simulate_flight
+from skypart.position.live import FLYING
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("velocity", ["none", "flow", "odometry"])
+def test_the_radius_holds_on_simulated_flights(velocity: str) -> None:
+    outcomes = [run_filter(simulate_flight(seed), Sensors(velocity=velocity), FLYING, seed) for seed in range(3)]
+    error, radius = (np.concatenate([getattr(each, name) for each in outcomes]) for name in ("error", "radius"))
+    said = np.isfinite(error)
+    assert 0.93 <= (error <= radius)[said].mean() <= 0.99
+    assert (error <= 3 * radius)[said].all()
+    seconds = [each for outcome in outcomes for each in lost_after(outcome)]
+    assert len(seconds) >= 3 and max(seconds) <= 5.0
+    inside = np.concatenate([each.flight.inside & ~each.flight.outage for each in outcomes])
+    assert (np.where(said, error, math.inf)[inside] <= 50).mean() >= 0.8
