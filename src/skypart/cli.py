@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from skypart.confine import skip_following_drivers
 from skypart.errors import SkyPartError
 from skypart.version import __version__
 
@@ -571,6 +572,7 @@ _RESUMABLE = {
 
 def main() -> None:
     """Run the command line. Bad input ends in a one-line error message and a non-zero exit code."""
+    skip_following_drivers()
     try:
         app()
     except SkyPartError as error:

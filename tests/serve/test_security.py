@@ -5,7 +5,7 @@ import pytest
 from fastapi.testclient import TestClient
 
 from skypart.serve.options import ServeOptions
-from skypart.serve.security import host_name
+from skypart.serve.security import host_name, is_own_origin
 from tests.serve.conftest import encoded
 from tests.serve.fake_service import FakeService
 
@@ -17,6 +17,13 @@ from tests.serve.fake_service import FakeService
         ("127.0.0.1", "127.0.0.1"),
         ("[::1]:80", "::1"),
         ("Evil.Example", "evil.example"),
+        ("[::1]evil.example", ""),
+        ("[::1", ""),
+        ("user@localhost", ""),
+        ("localhost@evil.example", ""),
+        ("localhost:80:80", ""),
+        ("localhost/evil", ""),
+        ("", ""),
     ],
 )
 def test_names_in_host_headers(header: str, name: str) -> None:
@@ -55,6 +62,36 @@ def test_cross_site_uploads_are_rejected(client: TestClient, photo: bytes, site:
     headers = {} if site is None else {"sec-fetch-site": site}
     response = client.post("/v1/parts", files={"photo": ("a.jpg", photo)}, headers=headers)
     assert response.status_code == status
+
+
+@pytest.mark.parametrize(
+    ("origin", "status"),
+    [
+        ("http://localhost:8000", 200),
+        ("HTTP://LOCALHOST:8000", 200),
+        ("http://localhost", 403),  # another port
+        ("http://localhost:9000", 403),
+        ("http://127.0.0.1:8000", 403),  # another name
+        ("http://localhost:8000.evil.example", 403),
+        ("http://localhost:8000@evil.example", 403),
+        ("http://evil.example", 403),
+        ("null", 403),
+        ("file://", 403),
+        ("", 403),
+    ],
+)
+def test_uploads_need_the_origin_of_this_server(client: TestClient, photo: bytes, origin: str, status: int) -> None:
+    """Browsers without Sec-Fetch-Site (Safari before 16.4) still send Origin."""
+    headers = {"host": "localhost:8000", "origin": origin}
+    response = client.post("/v1/parts", files={"photo": ("a.jpg", photo)}, headers=headers)
+    assert response.status_code == status
+
+
+def test_default_ports_may_be_missing() -> None:
+    assert is_own_origin("http://maps.example", "maps.example:80")
+    assert is_own_origin("https://maps.example:443", "maps.example")
+    assert is_own_origin("http://[::1]:8000", "[::1]:8000")
+    assert not is_own_origin("https://maps.example", "maps.example:80")
 
 
 def test_the_key_is_required_except_for_page_and_health(

@@ -22,6 +22,12 @@ ImageLike: TypeAlias = str | os.PathLike[str] | Image.Image | NDArray[np.generic
 
 FORMATS = ("JPEG", "PNG", "TIFF", "WEBP", "BMP", "GIF", "PPM", "JPEG2000")
 MAX_PIXELS = 200_000_000
+MAX_SIDE = 65_535
+"""Pixels along the longer side; also the limit of JPEG."""
+MAX_RATIO, RATIO_FROM = 100, 4_096
+"""Longer by shorter side, of images with a side above RATIO_FROM pixels: no camera takes narrower ones."""
+STRIP_PIXELS = 4 << 20
+"""Pixels converted at once, so that an image is not held in memory in several modes."""
 IMAGE_SUFFIXES = frozenset({".jpg", ".jpeg", ".png", ".tif", ".tiff", ".webp", ".bmp", ".jp2"})
 
 # EXIF orientation -> how to turn the stored pixels upright.
@@ -54,6 +60,8 @@ def open_image(source: str | os.PathLike[str] | io.BytesIO, max_pixels: int = MA
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             image = Image.open(source, formats=FORMATS)
+    except MemoryError as error:
+        raise SkyPartError(f"{name}: decoding it takes too much memory; scale it down or save it as JPEG") from error
     except UnidentifiedImageError:
         raise SkyPartError(f"{name}: not a supported image; convert it to 8-bit JPEG, PNG or TIFF first") from None
     except (OSError, ValueError, SyntaxError) as error:
@@ -68,6 +76,12 @@ def open_image(source: str | os.PathLike[str] | io.BytesIO, max_pixels: int = MA
         raise SkyPartError(
             f"{name}: {width} x {height} pixels exceed the limit of {max_pixels:,}; "
             "scale it down, or index it as a georeferenced map"
+        )
+    longer, shorter = max(width, height), max(min(width, height), 1)
+    if longer > MAX_SIDE or (longer > RATIO_FROM and longer > MAX_RATIO * shorter):
+        raise SkyPartError(
+            f"{name}: {width} x {height} pixels are too long or too narrow for a photo; crop it, or index it as a "
+            "georeferenced map"
         )
     return image
 
@@ -90,15 +104,24 @@ def to_rgb(image: Image.Image, name: str = "image") -> RgbImage:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             image.load()
+    except MemoryError as error:
+        raise SkyPartError(f"{name}: decoding it takes too much memory; scale it down or save it as JPEG") from error
     except (OSError, ValueError, SyntaxError, EOFError, LookupError, TypeError, struct.error) as error:
         raise SkyPartError(f"{name}: the image data is damaged or truncated ({error}); copy the file again") from error
     upright = _turn_upright(image)
     if upright.mode.startswith(("I", "F")):
         return np.repeat(_wide_to_byte(np.asarray(upright), upright.mode)[:, :, None], 3, axis=2)
-    if upright.mode in ("RGBA", "LA", "PA") or "transparency" in upright.info:
-        layered = upright.convert("RGBA")
-        upright = Image.alpha_composite(Image.new("RGBA", layered.size, (0, 0, 0, 255)), layered)
-    return np.asarray(upright.convert("RGB"))
+    if upright.mode == "RGB" and "transparency" not in upright.info:
+        return np.asarray(upright)
+    rgb = np.empty((upright.height, upright.width, 3), dtype=np.uint8)
+    rows = max(STRIP_PIXELS // upright.width, 1)
+    for top in range(0, upright.height, rows):
+        strip = upright.crop((0, top, upright.width, min(top + rows, upright.height)))
+        if strip.mode in ("RGBA", "LA", "PA") or "transparency" in strip.info:
+            layered = strip.convert("RGBA")
+            strip = Image.alpha_composite(Image.new("RGBA", layered.size, (0, 0, 0, 255)), layered)
+        rgb[top : top + rows] = np.asarray(strip.convert("RGB"))
+    return rgb
 
 
 def _turn_upright(image: Image.Image) -> Image.Image:

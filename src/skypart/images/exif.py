@@ -11,7 +11,6 @@ from typing import Any
 
 from PIL import Image
 
-from skypart.errors import SkyPartError
 from skypart.images.decode import open_image
 from skypart.images.xmp import CameraPose, read_pose
 
@@ -23,6 +22,9 @@ _WIDTH, _HEIGHT = 0xA002, 0xA003
 _PLANE_X, _PLANE_Y, _PLANE_UNIT = 0xA20E, 0xA20F, 0xA210
 _NORTH, _DIRECTION = 16, 17
 _UNIT_MM = {2: 25.4, 3: 10.0, 4: 1.0}
+_MAX_CHUNKS = 4_096
+MAX_CHUNK_BYTES = 1 << 20
+"""Of a PNG; larger chunks of metadata are skipped."""
 _DIAGONAL_35MM = math.hypot(36.0, 24.0)
 
 
@@ -52,7 +54,7 @@ def read_camera_facts(source: str | os.PathLike[str] | io.BytesIO) -> CameraFact
     try:
         with open_image(source) as image:
             return _facts(image)
-    except (SkyPartError, OSError):
+    except Exception:  # of Pillow, on damaged directories and texts; facts are only hints
         return CameraFacts()
 
 
@@ -79,16 +81,63 @@ def _tags(image: Image.Image) -> tuple[Mapping[int, Any], Mapping[int, Any], Map
         warnings.simplefilter("ignore")
         for ifd in (None, _EXIF_IFD, _GPS_IFD):
             try:
-                exif = image.getexif()
+                exif = _exif(image)
                 found.append(dict(exif) if ifd is None else dict(exif.get_ifd(ifd)))
             except Exception:  # Pillow raises anything on damaged EXIF
                 found.append({})
     return found[0], found[1], found[2]
 
 
+def _exif(image: Image.Image) -> Image.Exif:
+    """The EXIF directory. For a PNG, Pillow would decode all pixels to look for it behind them."""
+    if image.format != "PNG":
+        return image.getexif()
+    if "exif" not in image.info and "Raw profile type exif" not in image.info:
+        packet = _late_chunk(image, b"eXIf")
+        if packet is not None:
+            image.info["exif"] = b"Exif\0\0" + packet
+    return Image.Image.getexif(image)
+
+
+def _late_chunk(image: Image.Image, kind: bytes, start: bytes = b"") -> bytes | None:
+    """The content of the first PNG chunk of a kind that begins with `start`; skips over the pixels."""
+    file = image.fp
+    if file is None:
+        return None
+    before = file.tell()
+    try:
+        file.seek(8)
+        for _ in range(_MAX_CHUNKS):
+            head = file.read(8)
+            if len(head) < 8:
+                return None
+            length = int.from_bytes(head[:4], "big")
+            if head[4:] == kind and length <= MAX_CHUNK_BYTES:
+                content = bytes(file.read(length))
+                if content.startswith(start):
+                    return content
+                file.seek(4, os.SEEK_CUR)
+            else:
+                file.seek(length + 4, os.SEEK_CUR)
+        return None
+    finally:
+        file.seek(before)
+
+
+def _late_xmp(image: Image.Image) -> bytes | None:
+    """The XMP packet of a PNG that stores it behind its pixels."""
+    found = _late_chunk(image, b"iTXt", b"XML:com.adobe.xmp\0")
+    # keyword, NUL, whether compressed, method, language, NUL, translated keyword, NUL, text
+    if found is None or found[18:19] != b"\0":
+        return None
+    return found[20:].split(b"\0", 2)[-1]
+
+
 def _xmp_packet(image: Image.Image) -> bytes | str | None:
     """The XMP packet, wherever the file format stores it."""
     packet = image.info.get("xmp", image.info.get("XML:com.adobe.xmp"))
+    if packet is None and image.format == "PNG":
+        packet = _late_xmp(image)
     if packet is None:
         packet = getattr(image, "tag_v2", {}).get(_XMP)
     return packet if isinstance(packet, bytes | str) else None
@@ -104,8 +153,9 @@ def _number(value: Any) -> float | None:
 
 
 def _positive(value: Any) -> float | None:
+    """`value` if a camera could mean it, as a length, a number of pixels or a zoom; None for anything else."""
     number = _number(value)
-    return number if number is not None and number > 0 else None
+    return number if number is not None and 1e-6 <= number <= 1e9 else None
 
 
 def _text(value: Any) -> str:

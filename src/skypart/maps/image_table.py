@@ -13,7 +13,7 @@ from skypart.images.decode import listed_file
 from skypart.maps.files import combine_digests, file_digest
 from skypart.maps.grid import MapGrid, Plane, check_grid, crs_plane, parse_crs
 from skypart.maps.map_source import MapImage, MapSource
-from skypart.maps.rasters import RasterReader, check_complete, detect_driver, open_raster
+from skypart.maps.rasters import RasterReader, check_complete, detect_driver, read_raster
 
 COLUMNS = (
     "file and one of: latitude, longitude of the centre + metres across or gsd; north, west, south, east; "
@@ -48,8 +48,7 @@ def open_image_table(path: Path) -> MapSource:
         if driver is None:
             raise SkyPartError(f"{file}: is not a JPEG, PNG, WebP, TIFF or JPEG 2000 image; convert it")
         check_complete(file, driver)
-        with open_raster(str(file), driver) as raster:
-            width, height = raster.width, raster.height
+        width, height = read_raster(str(file), driver, lambda raster: (int(raster.width), int(raster.height)))
         grid = _grid(line, width, height, where)
         check_grid(grid, where)
         images.append(MapImage(grid, RasterReader(str(file), driver)))

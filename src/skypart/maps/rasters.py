@@ -4,10 +4,11 @@ import math
 import os
 import threading
 import warnings
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
+from functools import lru_cache
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import cv2
 import numpy as np
@@ -18,6 +19,7 @@ from rasterio.env import get_gdal_config, set_gdal_config
 from rasterio.errors import NotGeoreferencedWarning, RasterioError
 from rasterio.windows import Window
 
+from skypart.confine import run_confined
 from skypart.errors import SkyPartError
 from skypart.images.bands import palette_table, stretch, stretch_limits
 from skypart.images.decode import RgbImage
@@ -30,6 +32,10 @@ OVERSAMPLING = 4
 """Palette indices cannot be averaged, so they are read up to this many times finer per axis, then averaged as RGB."""
 BORDER = 15
 """Black areas narrower than this many pixels are ground, not border."""
+MAX_BLOCK_BYTES = 512 << 20
+"""GDAL decodes whole blocks (tiles or strips); larger ones than this are refused."""
+MAX_SIDECARS = 64
+T = TypeVar("T")
 _SIGNATURES = {
     b"II*\0": "GTiff",
     b"MM\0*": "GTiff",
@@ -56,9 +62,26 @@ def detect_driver(path: Path) -> str | None:
     return next((driver for signature, driver in _SIGNATURES.items() if start.startswith(signature)), None)
 
 
+def read_raster(path: str, driver: str, work: Callable[[Any], T], *more: str) -> T:
+    """The result of `work`, which gets a rasterio dataset of `path`. Read errors become SkyPartError.
+
+    A local file is read in a thread that can open only the file, its sidecar files and those of the paths in `more`:
+    whatever a map refers to, GDAL cannot follow it.
+    """
+
+    def opened() -> T:
+        with _open_raster(path, driver) as raster:
+            return work(raster)
+
+    if not Path(path).exists():
+        return opened()
+    files = [file for each in (path, *more) for file in sidecars(each)]
+    return run_confined(opened, files, {file.parent for file in files})
+
+
 @contextmanager
-def open_raster(path: str, driver: str) -> Generator[Any, None, None]:
-    """A rasterio dataset of `path`, borrowed from the pool. Read errors become SkyPartError."""
+def _open_raster(path: str, driver: str) -> Generator[Any, None, None]:
+    """A rasterio dataset of `path`, borrowed from the pool."""
     try:
         with HANDLES.borrow(path, lambda: _open(path, driver)) as raster:
             yield raster
@@ -67,6 +90,24 @@ def open_raster(path: str, driver: str) -> Generator[Any, None, None]:
         raise SkyPartError(
             f"{redact_address(path)}: cannot be read ({cause}); the file is damaged or truncated, copy it again"
         ) from error
+
+
+def sidecars(path: str) -> tuple[Path, ...]:
+    """A file and those beside it with the same stem (world file, .prj, .ovr, .aux.xml, ...)."""
+    file = Path(path)
+    return _sidecars(file, file.parent.stat().st_mtime_ns)
+
+
+@lru_cache(maxsize=4096)
+def _sidecars(file: Path, _: int) -> tuple[Path, ...]:
+    beside = []
+    with os.scandir(file.parent) as entries:
+        for entry in entries:
+            if entry.name.startswith(f"{file.stem}.") and entry.name != file.name:
+                beside.append(file.parent / entry.name)
+                if len(beside) > MAX_SIDECARS:
+                    break
+    return (file, *beside)
 
 
 def _open(path: str, driver: str) -> Any:
@@ -78,7 +119,34 @@ def _open(path: str, driver: str) -> Any:
     # Remotely, every check for a sidecar file would be a request.
     with warnings.catch_warnings(), rasterio.Env(GDAL_DISABLE_READDIR_ON_OPEN="EMPTY_DIR" if remote else "FALSE"):
         warnings.simplefilter("ignore", NotGeoreferencedWarning)
-        return rasterio.open(path, driver=driver, sharing=False)
+        raster = rasterio.open(path, driver=driver, sharing=False)
+    try:
+        _check_dataset(raster, redact_address(path))
+    except BaseException:
+        raster.close()
+        raise
+    return raster
+
+
+def _check_dataset(raster: Any, path: str) -> None:
+    """Raise if a dataset refers to other files, or if reading one pixel of it would take too much memory."""
+    if raster.tags(ns="OVERVIEWS"):  # OVERVIEW_FILE may be any file, address or inline VRT; GDAL would follow it
+        raise SkyPartError(
+            f"{path}: refers to another file for its overviews (OVERVIEW_FILE), which is not followed; remove the item "
+            "from it and its .aux.xml, or convert it with `gdal_translate -co COPY_SRC_OVERVIEWS=NO`"
+        )
+    together = raster.count if raster.profile.get("interleave") == "pixel" else 1
+    for (height, width), kind in zip(raster.block_shapes, raster.dtypes, strict=True):
+        if height * width * np.dtype(kind).itemsize * together > MAX_BLOCK_BYTES and _reads_whole_blocks(raster):
+            raise SkyPartError(
+                f"{path}: consists of blocks of {width:,} x {height:,} pixels, which take too much memory; convert it "
+                "with `gdal_translate -co TILED=YES`"
+            )
+
+
+def _reads_whole_blocks(raster: Any) -> bool:
+    """Whether GDAL decodes a block as a whole; JPEG 2000 and PNG are read in pieces or line by line."""
+    return str(raster.driver) == "GTiff"
 
 
 def _limit_cache() -> None:
@@ -89,20 +157,33 @@ def _limit_cache() -> None:
 
 def check_complete(path: Path, driver: str) -> None:
     """Raise if a file is truncated, as far as that is visible without decoding all of it."""
-    for suffix in (".ovr", ".msk"):
-        beside = path.with_name(path.name + suffix)
-        if beside.is_file() and detect_driver(beside) != "GTiff":
-            raise SkyPartError(f"{beside}: is not a TIFF; remove it, or recreate it with gdaladdo")
+    _check_beside(path)
     with path.open("rb") as file:
         size = file.seek(0, os.SEEK_END)
         file.seek(max(0, size - (1 << 16)))
         if _TRAILERS.get(driver, b"") not in file.read():
             raise SkyPartError(f"{path}: the file is truncated; copy it again")
     if driver == "GTiff":
-        with open_raster(str(path), driver) as raster:
-            for fraction in (0.0, 0.5, 1.0):
-                corner = Window(int(fraction * (raster.width - 1)), int(fraction * (raster.height - 1)), 1, 1)
-                raster.read(1, window=corner)
+        read_raster(str(path), driver, _probe)
+
+
+def _check_beside(path: Path, depth: int = 0) -> None:
+    """Raise if a file of overviews or masks beside `path` is no TIFF, or refers to other files."""
+    for suffix in (".ovr", ".msk"):
+        beside = path.with_name(path.name + suffix)
+        if not beside.is_file():
+            continue
+        if detect_driver(beside) != "GTiff" or depth > 1:
+            raise SkyPartError(f"{beside}: is not a TIFF; remove it, or recreate it with gdaladdo")
+        read_raster(str(beside), "GTiff", lambda raster: None)
+        _check_beside(beside, depth + 1)
+
+
+def _probe(raster: Any) -> None:
+    """Read three pixels of a dataset, spread over it."""
+    for fraction in (0.0, 0.5, 1.0):
+        corner = Window(int(fraction * (raster.width - 1)), int(fraction * (raster.height - 1)), 1, 1)
+        raster.read(1, window=corner)
 
 
 class BandMapping(NamedTuple):
@@ -167,9 +248,10 @@ class RasterReader:
     def __init__(self, path: str, driver: str) -> None:
         self._path = path
         self._driver = driver
-        with open_raster(path, driver) as raster:
-            self._bands: BandMapping = _map_bands(raster, redact_address(path))
-            self.has_overviews = bool(raster.overviews(1))
+        self._bands: BandMapping
+        self._bands, self.has_overviews = read_raster(
+            path, driver, lambda raster: (_map_bands(raster, redact_address(path)), bool(raster.overviews(1)))
+        )
 
     def read(self, box: PixelBox, step_x: float, step_y: float) -> PixelPatch:
         """The pixels of `box`, each averaged over step_x x step_y map pixels; steps below 2 count as 1."""
@@ -179,18 +261,23 @@ class RasterReader:
             math.ceil(width / step_x) if step_x >= 2 else width,
         )
         window = Window(box.left, box.top, width, height)
-        with open_raster(self._path, self._driver) as raster:
-            if self._bands.table is not None:
-                rgb, valid = self._read_palette(raster, window, shape, self._bands.table)
-            else:
-                rgb, valid = self._read_bands(raster, window, shape)
-            if self._bands.masked:
-                mask = raster.dataset_mask(window=window, out_shape=shape, resampling=Resampling.average) > 127
-                valid = mask if valid is None else valid & mask
-            elif valid is None:
-                valid = _mask_border(rgb)
+        rgb, valid = read_raster(self._path, self._driver, lambda raster: self._read_window(raster, window, shape))
+        if not self._bands.masked and valid is None:
+            valid = _mask_border(rgb)
         everywhere = valid is None or bool(valid.all())
         return PixelPatch(rgb, None if everywhere else valid, box.left, box.top, width / shape[1], height / shape[0])
+
+    def _read_window(
+        self, raster: Any, window: Window, shape: tuple[int, int]
+    ) -> tuple[RgbImage, NDArray[np.bool_] | None]:
+        if self._bands.table is not None:
+            rgb, valid = self._read_palette(raster, window, shape, self._bands.table)
+        else:
+            rgb, valid = self._read_bands(raster, window, shape)
+        if self._bands.masked:
+            mask = raster.dataset_mask(window=window, out_shape=shape, resampling=Resampling.average) > 127
+            valid = mask if valid is None else valid & mask
+        return rgb, valid
 
     def _read_bands(
         self, raster: Any, window: Window, shape: tuple[int, int]

@@ -12,7 +12,7 @@ from skypart.maps.grid import raster_grid
 from skypart.maps.image_table import open_image_table
 from skypart.maps.map_source import MapImage, MapSource
 from skypart.maps.pixels import PixelBox, with_overview
-from skypart.maps.rasters import RasterReader, check_complete, detect_driver, open_raster
+from skypart.maps.rasters import RasterReader, check_complete, detect_driver, read_raster
 from skypart.maps.tile_sets import MbTiles, PmTiles, TileFolder, is_tile_folder
 from skypart.maps.tiles import tile_image
 
@@ -73,15 +73,13 @@ def _open_raster(path: Path) -> tuple[MapImage, str]:
         raise SkyPartError(f"{path}: is not a supported map; give {SUPPORTED}")
     check_complete(path, driver)
     full = absolute_path(path)
-    with open_raster(full, driver) as raster:
-        if path.is_symlink() and raster.transform == Affine.identity():
-            full = str(path.resolve())  # the sidecar files may be beside the link's target
-    with open_raster(full, driver) as raster:
-        grid = raster_grid(raster, str(path))
-        box = grid.bounds
-        # Rounded to about 0.1 m, because PROJ's last digits differ between versions and machines.
-        corners = [round(degrees, 6) for degrees in (box.south, box.west, box.north, box.east)]
-        place = f"{grid.affine[:6]} {corners}"
+    if path.is_symlink() and read_raster(full, driver, lambda raster: bool(raster.transform == Affine.identity())):
+        full = str(path.resolve())  # the sidecar files may be beside the link's target
+    grid = read_raster(full, driver, lambda raster: raster_grid(raster, str(path)), absolute_path(path))
+    box = grid.bounds
+    # Rounded to about 0.1 m, because PROJ's last digits differ between versions and machines.
+    corners = [round(degrees, 6) for degrees in (box.south, box.west, box.north, box.east)]
+    place = f"{grid.affine[:6]} {corners}"
     reader = RasterReader(full, driver)
     digest = combine_digests([file_digest(path), place])
     if not reader.has_overviews:
@@ -91,8 +89,7 @@ def _open_raster(path: Path) -> tuple[MapImage, str]:
 
 def _open_remote(address: str) -> MapSource:
     """A remote GeoTIFF; its fingerprint is that of its georeference and of some of its pixels."""
-    with open_raster(address, "GTiff") as raster:
-        grid = raster_grid(raster, redact_address(address))
+    grid = read_raster(address, "GTiff", lambda raster: raster_grid(raster, redact_address(address)))
     reader = RasterReader(address, "GTiff")
     corner = reader.read(PixelBox(0, 0, min(256, grid.width), min(256, grid.height)), 1, 1)
     digest = combine_digests([address, f"{grid.affine[:6]} {grid.width} {grid.height}", corner.rgb.tobytes().hex()])

@@ -17,6 +17,10 @@ MIN_POSITION_TILT = 15.0
 VERTICAL_TILT = 89.0
 """From this tilt on, in degrees, the camera is above the photo's centre, whatever its heading."""
 
+MIN_GROUND_M, MAX_GROUND_M = 0.5, 1e6
+"""Metres of ground across a photo that hints may give."""
+MIN_FOV_DEG = 0.1
+
 
 def hints_from_facts(facts: CameraFacts) -> Hints:
     """Hints from the metadata of a photo.
@@ -58,7 +62,8 @@ def ground_width(hints: Hints) -> float | None:
     if hints.altitude_m is None or hints.fov_deg is None:
         return None
     tilt = math.radians(hints.tilt_deg if hints.tilt_deg is not None else ASSUMED_TILT)
-    return 2 * hints.altitude_m / math.sin(max(tilt, 0.2)) * math.tan(math.radians(hints.fov_deg) / 2)
+    width = 2 * hints.altitude_m / math.sin(max(tilt, 0.2)) * math.tan(math.radians(hints.fov_deg) / 2)
+    return width if MIN_GROUND_M <= width <= MAX_GROUND_M else None  # else one of the hints is nonsense
 
 
 def drone_position(
@@ -73,7 +78,7 @@ def drone_position(
     if tilt_deg is None or tilt_deg < MIN_POSITION_TILT or (heading is None and tilt_deg < VERTICAL_TILT):
         return None
     tilt = math.radians(tilt_deg)
-    if ground_m is not None and hints.fov_deg is not None:
+    if ground_m is not None and hints.fov_deg is not None and hints.fov_deg >= MIN_FOV_DEG:
         distance = ground_m / (2 * math.tan(math.radians(hints.fov_deg) / 2))
     elif hints.altitude_m is not None:
         distance = hints.altitude_m / math.sin(tilt)

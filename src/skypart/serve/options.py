@@ -13,7 +13,10 @@ class ServeOptions:
     names if `host` is one of them, any name otherwise). api_key: required in X-API-Key except for the page and
     /healthz; None for no key.
     max_bytes: of a request's body. max_pixels: of a photo. upload_seconds: to send a request. header_seconds: to send
-    its head. max_waiting_bytes: of all uploads together that are being read or waiting.
+    its head. request_seconds: from the head of a request to the end of its answer. max_waiting_bytes: of all uploads
+    together that are being read or waiting. max_connections, max_client_connections: open at a time, in all and from
+    one address; the oldest idle one makes room for a new one.
+    decode_seconds, decode_bytes: time and memory for decoding a photo, in a process of its own.
     workers: inference threads. queue: photos that may wait for one, fewer if they would not start within
     wait_seconds. map_queue: tiles, views and examples that may wait.
     """
@@ -26,7 +29,12 @@ class ServeOptions:
     max_pixels: int = 64_000_000
     upload_seconds: float = 30.0
     header_seconds: float = 10.0
+    request_seconds: float = 300.0
     max_waiting_bytes: int = 256 * 1024 * 1024
+    max_connections: int = 512
+    max_client_connections: int = 256
+    decode_seconds: float = 20.0
+    decode_bytes: int = 2 * 1024**3
     workers: int = 1
     queue: int = 16
     wait_seconds: float = 20.0

@@ -22,6 +22,7 @@ from skypart.errors import SkyPartError
 from skypart.images.decode import RgbImage, read_rgb
 from skypart.images.weather import CONDITIONS, PROFILES, check_condition, check_profile, corrupt
 from skypart.position.fix import Hints, Prior
+from skypart.serve.decoder import PhotoDecoder
 from skypart.serve.errors import HttpError, validation_message
 from skypart.serve.options import ServeOptions
 from skypart.serve.workers import WorkerPool
@@ -68,16 +69,16 @@ class LocateForm(PhotoForm):
     latitude: float | None = Field(None, ge=-90, le=90, description="Of a point near the photo, WGS 84 degrees.")
     longitude: float | None = Field(None, ge=-180, le=180, description="Of a point near the photo, WGS 84 degrees.")
     radius_m: float | None = Field(
-        None, gt=0, le=2e7, description=f"Search radius around that point in metres; {DEFAULT_RADIUS_M:g} by default."
+        None, ge=0.1, le=2e7, description=f"Search radius around that point in metres; {DEFAULT_RADIUS_M:g} by default."
     )
     heading_deg: float | None = Field(
         None, ge=-360, le=360, description="Compass direction of the photo's upper edge, degrees."
     )
-    altitude_m: float | None = Field(None, gt=0, le=20_000, description="Height above ground, metres.")
+    altitude_m: float | None = Field(None, ge=0.1, le=20_000, description="Height above ground, metres.")
     tilt_deg: float | None = Field(
-        None, gt=0, le=90, description="Camera tilt below the horizon, degrees; 90 is straight down."
+        None, ge=0.01, le=90, description="Camera tilt below the horizon, degrees; 90 is straight down."
     )
-    fov_deg: float | None = Field(None, gt=0, lt=180, description="Horizontal field of view, degrees.")
+    fov_deg: float | None = Field(None, ge=0.1, le=179, description="Horizontal field of view, degrees.")
     exif: bool = Field(True, description="Also read heading, altitude, tilt and field of view from the photo's EXIF.")
     format: Literal["json", "geojson"] = Field("json", description="Response format.")
 
@@ -276,15 +277,16 @@ def is_supported(photo: bytes) -> bool:
     return photo[:4] == b"RIFF" and photo[8:12] == b"WEBP"
 
 
-def decode_photo(photo: bytes, form: PhotoForm, max_pixels: int) -> RgbImage:
+def decode_photo(photo: bytes, form: PhotoForm, max_pixels: int, decoder: PhotoDecoder | None = None) -> RgbImage:
     """Decode an upload of at most `max_pixels` and apply the weather of `form`. Runs in a worker thread.
 
+    decoder: a process to decode it in; without one it is decoded here.
     The random weather depends on the photo's bytes, not on its name: the same photo always gets the same weather.
     """
     if not is_supported(photo):
         raise HttpError(415, "this is not a JPEG, PNG, WebP or TIFF file; convert the photo to one of them")
     try:
-        image = read_rgb(io.BytesIO(photo), max_pixels)
+        image = decoder.decode(photo, max_pixels) if decoder else read_rgb(io.BytesIO(photo), max_pixels)
     except SkyPartError as error:
         raise HttpError(422, str(error)) from None
     if form.weather == "normal":

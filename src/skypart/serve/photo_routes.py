@@ -14,6 +14,7 @@ from skypart.images.decode import RgbImage
 from skypart.images.exif import read_camera_facts
 from skypart.position.camera import hints_from_facts, merge_hints
 from skypart.position.fix import Fix, Hints
+from skypart.serve.decoder import PhotoDecoder
 from skypart.serve.encoded_images import encode_jpeg
 from skypart.serve.errors import Problem
 from skypart.serve.photo_request import (
@@ -49,10 +50,12 @@ def _image_responses(media_type: str, text: str) -> dict[int | str, dict[str, An
     return {200: {"description": text, "content": {media_type: {}}}, **PHOTO_ERRORS}
 
 
-def collect_hints(photo: bytes, form: LocateForm) -> Hints:
+def collect_hints(photo: bytes, form: LocateForm, decoder: PhotoDecoder | None = None) -> Hints:
     """Camera hints from the form; what it leaves out, from the photo's own EXIF and XMP."""
-    own = hints_from_facts(read_camera_facts(io.BytesIO(photo))) if form.exif else Hints()
-    return merge_hints(form.hints(), own)
+    if not form.exif:
+        return form.hints()
+    facts = decoder.camera_facts(photo) if decoder else read_camera_facts(io.BytesIO(photo))
+    return merge_hints(form.hints(), hints_from_facts(facts))
 
 
 def photo_routes(state: ServerState) -> APIRouter:
@@ -65,7 +68,7 @@ def photo_routes(state: ServerState) -> APIRouter:
             fields = parse_form(form, upload.fields)
 
             def job() -> T:
-                return work(decode_photo(upload.photo, fields, state.options.max_pixels), upload, fields)
+                return work(decode_photo(upload.photo, fields, state.options.max_pixels, state.decoder), upload, fields)
 
             return await state.inference_workers.run(job, request.receive)
 
@@ -87,7 +90,7 @@ def photo_routes(state: ServerState) -> APIRouter:
         """Compares the photo with every view of the map. All fields but the photo are optional."""
 
         def work(image: RgbImage, upload: Upload, form: LocateForm) -> tuple[Fix, Hints, LocateForm]:
-            hints = collect_hints(upload.photo, form)
+            hints = collect_hints(upload.photo, form, state.decoder)
             given = None if hints == Hints() else hints
             return state.service.locate(image, upload.name, form.prior(), given), hints, form
 

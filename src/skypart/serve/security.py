@@ -1,6 +1,7 @@
 """Who may use the server: accepted hosts, no cross-site uploads, the API key; and security headers for browsers."""
 
 import hmac
+import re
 from collections.abc import Mapping
 
 from starlette.datastructures import Headers, MutableHeaders
@@ -27,12 +28,26 @@ KEY_PROTECTED = ("/v1/", "/tiles/", "/metrics")
 """Path prefixes that need the API key, if there is one."""
 
 
+_HOST = re.compile(r"(?:\[(?P<address>[0-9a-f:.]{2,45})\]|(?P<name>[a-z0-9._-]{1,253}))(?::(?P<port>\d{1,5}))?")
+"""A Host header: a name or IPv4 address, or an IPv6 address in brackets, and a port; nothing else around them."""
+
+
 def host_name(header: str) -> str:
-    """The name in a Host header in lower case, without port and IPv6 brackets."""
-    header = header.strip().lower()
-    if header.startswith("["):
-        return header[1:].partition("]")[0]
-    return header.partition(":")[0]
+    """The name in a Host header in lower case, without port and IPv6 brackets; empty if the header is malformed."""
+    found = _HOST.fullmatch(header.strip().lower())
+    return "" if found is None else (found["address"] or found["name"])
+
+
+def is_own_origin(origin: str, host: str) -> bool:
+    """Whether an Origin header names the server that the Host header names; ports count."""
+    scheme, separator, rest = origin.strip().lower().partition("://")
+    port = {"http": "80", "https": "443"}.get(scheme)
+    if not separator or port is None:
+        return False  # also "null", which sandboxed pages send
+    one, other = _HOST.fullmatch(rest), _HOST.fullmatch(host.strip().lower())
+    if one is None or other is None or host_name(rest) != host_name(host):
+        return False
+    return (one["port"] or port) == (other["port"] or port)
 
 
 class SecurityMiddleware:
@@ -77,9 +92,10 @@ class SecurityMiddleware:
     def _check(self, method: str, path: str, headers: Headers) -> HttpError | None:
         """The error that rejects a request; None if it is allowed."""
         name = host_name(headers.get("host", ""))
-        if self._hosts is not None and name not in self._hosts:
-            return HttpError(403, f"this server does not accept the host name {name!r}; use localhost")
-        if method not in ("GET", "HEAD") and headers.get("sec-fetch-site") in ("cross-site", "same-site"):
+        if len(headers.getlist("host")) > 1 or not name or (self._hosts is not None and name not in self._hosts):
+            shown = name or headers.get("host", "")[:80]
+            return HttpError(403, f"this server does not accept the host name {shown!r}; use localhost")
+        if method not in ("GET", "HEAD") and not _is_same_site(headers):
             return HttpError(403, "uploads from pages of other sites are not allowed")
         if self._key is not None and path.startswith(KEY_PROTECTED):
             given = headers.get("x-api-key", "").encode("latin-1")
@@ -88,3 +104,11 @@ class SecurityMiddleware:
                     401, "this server requires an API key in the header X-API-Key", {"WWW-Authenticate": "ApiKey"}
                 )
         return None
+
+
+def _is_same_site(headers: Headers) -> bool:
+    """Whether a request that changes something comes from our own page, or from no browser at all."""
+    if headers.get("sec-fetch-site", "none") not in ("same-origin", "none"):
+        return False
+    origins = headers.getlist("origin")
+    return all(is_own_origin(origin, headers.get("host", "")) for origin in origins)

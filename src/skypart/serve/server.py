@@ -1,6 +1,5 @@
-"""Run the application: socket, uvicorn, a timeout for slow clients, and optionally a browser."""
+"""Run the application: socket, uvicorn, and optionally a browser."""
 
-import asyncio
 import socket
 import threading
 import webbrowser
@@ -9,40 +8,13 @@ from typing import Any
 import uvicorn
 from rich.console import Console
 from rich.markup import escape
-from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from skypart.errors import SkyPartError
 from skypart.serve.app import create_app
 from skypart.serve.assets import missing_assets
+from skypart.serve.connections import bounded_protocol, limit_logs
 from skypart.serve.options import LOOPBACK, ServeOptions
 from skypart.serve.service import LocateService
-
-
-def protocol_with_timeout(seconds: float) -> type[H11Protocol]:
-    """uvicorn's protocol, which closes connections that do not complete the head of a request within `seconds`."""
-
-    class TimeoutProtocol(H11Protocol):
-        _timeout: asyncio.TimerHandle | None = None
-
-        def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-            super().connection_made(transport)
-            self._timeout = self.loop.call_later(seconds, transport.close)
-
-        def data_received(self, data: bytes) -> None:
-            super().data_received(data)
-            busy = self.cycle is not None and not self.cycle.response_complete
-            if busy and self._timeout is not None:
-                self._timeout.cancel()
-                self._timeout = None
-            elif not busy and self._timeout is None and self.conn.trailing_data[0]:
-                self._timeout = self.loop.call_later(seconds, self.transport.close)
-
-        def connection_lost(self, exc: Exception | None) -> None:
-            if self._timeout is not None:
-                self._timeout.cancel()
-            super().connection_lost(exc)
-
-    return TimeoutProtocol
 
 
 def listen(options: ServeOptions) -> socket.socket:
@@ -71,8 +43,9 @@ def page_url(options: ServeOptions, bound: socket.socket) -> str:
 
 def build_server(service: LocateService, options: ServeOptions) -> uvicorn.Server:
     """A uvicorn server for the application, not started."""
+    limit_logs()
     config: dict[str, Any] = {
-        "http": protocol_with_timeout(options.header_seconds),
+        "http": bounded_protocol(options),
         "ws": "none",
         "loop": "asyncio",
         "log_level": "warning",

@@ -4,6 +4,7 @@ import hashlib
 import json
 
 from skypart.images.weather import CONDITIONS, LABELS, PROFILES
+from skypart.serve.decoder import PhotoDecoder
 from skypart.serve.metrics import Metrics
 from skypart.serve.options import ServeOptions
 from skypart.serve.photo_request import UploadReader
@@ -23,6 +24,7 @@ class ServerState:
         self.inference_workers = WorkerPool("inference", options.workers, options.queue, options.wait_seconds)
         self.map_workers = WorkerPool("map", 1, options.map_queue)
         self.uploads = UploadReader(options)
+        self.decoder = PhotoDecoder(options.decode_bytes, options.decode_seconds)
         self.metrics = Metrics()
         self.metrics.add_gauge("skypart_queue_length", "Photos waiting.", lambda: self.inference_workers.waiting)
         self.metrics.add_gauge("skypart_running", "Photos being processed.", lambda: self.inference_workers.running)
@@ -56,6 +58,7 @@ class ServerState:
         )
 
     def close(self) -> None:
-        """Stop the worker threads."""
+        """Stop the worker threads and the decoder."""
         self.inference_workers.close()
         self.map_workers.close()
+        self.decoder.close()

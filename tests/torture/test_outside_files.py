@@ -1,0 +1,210 @@
+"""A map reads nothing but itself: no other local file, no address, whatever it refers to."""
+
+import http.server
+import os
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import rasterio
+from rasterio.transform import Affine
+
+from skypart.confine import confine_thread, landlock_version, run_confined
+from skypart.errors import SkyPartError
+from skypart.maps import rasters
+from skypart.maps.pixels import PixelBox
+from skypart.maps.sources import open_maps
+from tests.maps.makers import write_ground
+
+needs_landlock = pytest.mark.skipif(not landlock_version(), reason="the kernel has no Landlock")
+SECRET = b"the secret that no map may show " * 4096
+
+
+def vrt(file: Path) -> str:
+    """Inline VRT of 200 x 150 pixels whose pixels are the bytes of `file`."""
+    return (
+        "<VRTDataset rasterXSize='200' rasterYSize='150'>"
+        + "".join(
+            f"<VRTRasterBand dataType='Byte' band='{band}' subClass='VRTRawRasterBand'>"
+            f"<SourceFilename relativetoVRT='0'>{file}</SourceFilename><ImageOffset>0</ImageOffset>"
+            "<PixelOffset>1</PixelOffset><LineOffset>200</LineOffset></VRTRasterBand>"
+            for band in (1, 2, 3)
+        )
+        + "</VRTDataset>"
+    )
+
+
+@pytest.fixture
+def secret(tmp_path: Path) -> Path:
+    file = tmp_path / "elsewhere" / "secret.bin"
+    file.parent.mkdir()
+    file.write_bytes(SECRET)
+    return file
+
+
+@pytest.fixture
+def requests() -> Iterator[tuple[int, list[str]]]:
+    """A web server on this machine: its port, and the paths it was asked for."""
+    asked: list[str] = []
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            asked.append(self.path)
+            self.send_error(404)
+
+        do_HEAD = do_GET  # noqa: N815 - the name that http.server calls
+
+        def log_message(self, format: str, *args: object) -> None:
+            pass
+
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    yield server.server_address[1], asked
+    server.shutdown()
+
+
+def tagged(path: Path, target: str) -> None:
+    """Write the reference into the TIFF's own tag."""
+    with rasterio.open(path, "r+") as raster:
+        raster.update_tags(ns="OVERVIEWS", OVERVIEW_FILE=target)
+
+
+def aux_xml(path: Path, target: str) -> None:
+    """Write the reference into the .aux.xml file beside the TIFF."""
+    escaped = target.replace("<", "&lt;")
+    item = f'<Metadata domain="OVERVIEWS"><MDI key="OVERVIEW_FILE">{escaped}</MDI></Metadata>'
+    path.with_name(f"{path.name}.aux.xml").write_text(f"<PAMDataset>{item}</PAMDataset>")
+
+
+def overview_file(path: Path, target: str) -> None:
+    """Write the reference into a TIFF of overviews beside the TIFF."""
+    beside = path.with_name(f"{path.name}.ovr")
+    with rasterio.open(beside, "w", driver="GTiff", width=200, height=150, count=3, dtype="uint8") as raster:
+        raster.write(np.zeros((3, 150, 200), np.uint8))
+        raster.update_tags(ns="OVERVIEWS", OVERVIEW_FILE=target)
+
+
+WAYS = [tagged, aux_xml, overview_file]
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("inline", [True, False])
+def test_a_map_that_refers_to_a_file_is_refused(
+    way: Callable[[Path, str], None], inline: bool, secret: Path, tmp_path: Path
+) -> None:
+    town = write_ground(tmp_path / "town.tif")
+    target = vrt(secret)
+    if not inline:
+        (tmp_path / "elsewhere" / "other.vrt").write_text(target)
+        target = str(tmp_path / "elsewhere" / "other.vrt")
+    way(town, target)
+    with pytest.raises(SkyPartError, match=r"refers to another file .*OVERVIEW_FILE"):
+        open_maps([str(town)])
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_map_that_refers_to_an_address_makes_no_request(
+    way: Callable[[Path, str], None], requests: tuple[int, list[str]], tmp_path: Path
+) -> None:
+    town = write_ground(tmp_path / "town.tif")
+    way(town, f"/vsicurl/http://127.0.0.1:{requests[0]}/overview.tif")
+    with pytest.raises(SkyPartError):
+        open_maps([str(town)])
+    assert requests[1] == []
+
+
+@needs_landlock
+@pytest.mark.parametrize("way", WAYS)
+def test_without_the_check_the_kernel_still_refuses(
+    way: Callable[[Path, str], None],
+    secret: Path,
+    requests: tuple[int, list[str]],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The second line of defence, for references that nobody has thought of."""
+    monkeypatch.setattr(rasters, "_check_dataset", lambda raster, path: None)
+    monkeypatch.setenv("GDAL_VRT_ENABLE_RAWRASTERBAND", "YES")
+    for number, target in enumerate((vrt(secret), f"/vsicurl/http://127.0.0.1:{requests[0]}/x.tif")):
+        town = write_ground(tmp_path / f"town{number}.tif")
+        way(town, target)
+        try:
+            reader = open_maps([str(town)])[0].images[0].reader
+            patch = reader.read(PixelBox(0, 0, 400, 300), 2, 2)
+        except SkyPartError:
+            continue
+        assert SECRET[:64] not in np.ascontiguousarray(patch.rgb[..., 0]).tobytes()
+    assert requests[1] == []
+
+
+@needs_landlock
+def test_a_confined_thread_reads_only_its_files(secret: Path, tmp_path: Path) -> None:
+    mine = tmp_path / "mine.txt"
+    mine.write_text("mine")
+
+    def attempt(work: Callable[[], object]) -> Callable[[], str]:
+        def run() -> str:
+            try:
+                return str(work())
+            except OSError as error:
+                return type(error).__name__
+
+        return run
+
+    assert run_confined(attempt(mine.read_text), [mine]) == "mine"
+    assert run_confined(attempt(secret.read_bytes), [mine]) == "PermissionError"
+    assert run_confined(attempt(lambda: mine.write_text("x")), [mine]) == "PermissionError"
+    assert run_confined(attempt(socket.socket), [mine]) == "PermissionError"
+    assert run_confined(attempt(lambda: len(os.listdir(tmp_path))), [mine], [tmp_path]) == "2"  # noqa: PTH208
+    assert secret.read_bytes() == SECRET  # the caller keeps its rights
+    assert mine.read_text() == "mine"
+
+
+@needs_landlock
+def test_confinement_survives_a_symbolic_link(secret: Path, tmp_path: Path) -> None:
+    link = tmp_path / "mine.txt"
+    link.symlink_to(secret)
+    assert run_confined(link.read_bytes, [link]) == SECRET  # the link was given by the user
+    other = tmp_path / "other.txt"
+    other.write_text("x")
+    with pytest.raises(PermissionError):
+        run_confined(link.read_bytes, [other])
+
+
+def test_the_result_and_the_error_come_from_the_work(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert run_confined(lambda: 7) == 7
+    with pytest.raises(ZeroDivisionError):
+        run_confined(lambda: 1 // 0)
+    monkeypatch.setattr("skypart.confine.landlock_version", lambda: 0)  # an old kernel
+    assert confine_thread() is False
+    assert run_confined(lambda: 7) == 7
+
+
+def test_a_giant_block_is_refused_before_it_is_decoded(tmp_path: Path) -> None:
+    giant = tmp_path / "giant.tif"
+    shape: dict[str, Any] = {"width": 32_768, "height": 32_768, "count": 1, "dtype": "uint8"}
+    shape |= {"tiled": True, "blockxsize": 32_768, "blockysize": 32_768}
+    place = {"crs": "EPSG:32643", "transform": Affine(0.5, 0, 500_000, 0, -0.5, 3_700_000)}
+    with rasterio.open(giant, "w", driver="GTiff", compress="deflate", SPARSE_OK=True, **shape, **place):
+        pass
+    with pytest.raises(SkyPartError, match=r"blocks of .* TILED=YES"):
+        open_maps([str(giant)])
+
+
+def test_the_command_line_forgets_formats_that_refer_to_others() -> None:
+    code = (
+        "import sys; sys.argv = ['skypart', '--version']\n"
+        "from skypart.cli import main\n"
+        "try: main()\n"
+        "except SystemExit: pass\n"
+        "import rasterio\n"
+        "with rasterio.Env() as env: print(sorted({'VRT', 'WMS', 'GTiff'} & set(env.drivers())))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip().endswith("['GTiff']")
