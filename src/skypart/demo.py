@@ -51,7 +51,9 @@ class DemoData:
     max_photos: int
 
 
-def run_demo(out: Path, real: Path | None = None, model: str = "default", page: bool | None = None) -> None:
+def run_demo(
+    out: Path, real: Path | None = None, model: str = "default", page: bool | None = None, device: str = "cpu"
+) -> None:
     """Index maps, locate photos, track a video, print and draw the true errors, then show the web page.
 
     real: folder with a GeoTIFF, labelled photos and a video; by default a town is rendered. page: whether to open the
@@ -67,7 +69,7 @@ def run_demo(out: Path, real: Path | None = None, model: str = "default", page: 
     files = data.files
     console.print(f"[bold]2[/] indexing {len(files.maps)} maps")
     index = out / ("town.skyindex" if real is None else f"real-{_short_hash(real)}.skyindex")
-    embedder = load(model)
+    embedder = load(model, device)
     build_index([str(path) for path in files.maps], index, embedder, model, data.views)
     locator = Locator(MapIndex(index), embedder)
     photos = read_labelled(files.photos)

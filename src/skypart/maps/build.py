@@ -1,6 +1,7 @@
 """Index maps: cut them into views, embed them block by block, and store them. Interrupted work can be resumed."""
 
 import hashlib
+import logging
 import shutil
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -20,7 +21,9 @@ from skypart.maps.map_source import MapSource
 from skypart.maps.sources import open_maps
 from skypart.maps.store import DEFAULT_ADDRESS, ViewBatch
 from skypart.maps.views import ViewOptions, is_empty, plan_views, read_view
-from skypart.progress import console, progress_bar
+from skypart.progress import progress_bar
+
+log = logging.getLogger(__name__)
 
 BLOCK = 128
 """Views embedded between two writes; at most this many are lost when the process is killed."""
@@ -52,7 +55,7 @@ def build_index(
     for source in sources:
         _check_replaceable(folder, source, manifest)
         for note in (image.note for image in source.images if image.note):
-            console.print(note, soft_wrap=True, markup=False, highlight=False)
+            log.warning("%s", note)
     added: dict[str, int] = {}
     with progress_bar() as bar:
         for source in sources:
