@@ -168,7 +168,7 @@ def models(
 
 @app.command()
 def train(
-    recipe: Annotated[Path, typer.Argument(help="Recipe, e.g. recipes/sues200.toml.")],
+    recipe: Annotated[Path, typer.Argument(help="Recipe: a file, or one of ours by name, e.g. sues200.")],
     overrides: Annotated[list[str] | None, typer.Argument(help="section.key=value, e.g. data.root=/data/SUES.")] = None,
     overfit: Annotated[bool, typer.Option("--overfit", help="Overfit a few locations, as a sanity check.")] = False,
 ) -> None:

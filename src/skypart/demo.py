@@ -24,7 +24,7 @@ from skypart.errors import SkyPartError
 from skypart.maps.build import build_index
 from skypart.maps.index import MapIndex
 from skypart.maps.views import ViewOptions
-from skypart.position.figures import draw_fixes
+from skypart.position.figures import MapBackground, draw_fixes
 from skypart.position.fix import Fix
 from skypart.position.flight import follow_flight
 from skypart.position.labelled import LabelledPhoto, read_labelled
@@ -77,7 +77,8 @@ def run_demo(
     console.print(f"[bold]3[/] locating {len(photos)} photos")
     fixes = [locate_photo(locator, photo.path) for photo in with_progress(photos, "locating")]
     console.print(fix_table(fixes, photos))
-    figure = draw_fixes(locator.index.render(), locator.index.bounds, fixes, photos)
+    view = locator.index
+    figure = draw_fixes(MapBackground(view.bounds, lambda part: view.render(1600, part)), fixes, photos)
     save_figure(figure, out / "fixes.png")
     console.print(f"[bold]4[/] tracking {escape(files.video.name)}")
     flight = follow_flight(
