@@ -1,4 +1,8 @@
-"""SkyPart: cross-view geo-localization of drone photos on satellite maps."""
+"""SkyPart: cross-view geo-localization of drone photos on satellite maps.
+
+`open_index` or `build_index` gives an `Index`; its method `locate` gives a `PhotoFix`, its method `track` a `Track`.
+`load` gives a model (`Embedder`) that embeds photos. Bad input raises `SkyPartError`.
+"""
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
@@ -6,15 +10,35 @@ from typing import TYPE_CHECKING, Any
 from skypart.version import __version__
 
 if TYPE_CHECKING:
+    from skypart.api import Index, PhotoFix, Track, build_index, open_index
     from skypart.embedding import Embedder, load
+    from skypart.errors import SkyPartError
     from skypart.model.embedder import TorchEmbedder, save
 
-__all__ = ["Embedder", "TorchEmbedder", "__version__", "load", "save"]
+__all__ = [
+    "Embedder",
+    "Index",
+    "PhotoFix",
+    "SkyPartError",
+    "TorchEmbedder",
+    "Track",
+    "__version__",
+    "build_index",
+    "load",
+    "open_index",
+    "save",
+]
 
 _HOMES = {
     "Embedder": "skypart.embedding.interface",
+    "Index": "skypart.api",
+    "PhotoFix": "skypart.api",
+    "SkyPartError": "skypart.errors",
     "TorchEmbedder": "skypart.model.embedder",
+    "Track": "skypart.api",
+    "build_index": "skypart.api",
     "load": "skypart.embedding.runtimes",
+    "open_index": "skypart.api",
     "save": "skypart.model.embedder",
 }
 """Module of each public name, imported on first use so that `skypart --help` stays fast."""

@@ -1,8 +1,11 @@
 """The command line: one function per command, no logic of its own. Commands import what they need when they run."""
 
+import io
+import logging
 import sys
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -10,7 +13,12 @@ from skypart.confine import skip_following_drivers
 from skypart.errors import SkyPartError
 from skypart.version import __version__
 
-app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
+SETTINGS = {"help_option_names": ["-h", "--help"], "auto_envvar_prefix": "SKYPART"}
+"""`-h` works everywhere, and SKYPART_<COMMAND>_<OPTION> sets the default of any option."""
+
+app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False, context_settings=SETTINGS)
 data_app = typer.Typer(no_args_is_help=True, help="Check and prepare benchmark data sets.")
 world_app = typer.Typer(no_args_is_help=True, help="Render data sets in benchmark layout from procedural or real maps.")
 app.add_typer(data_app, name="data")
@@ -19,13 +27,19 @@ app.add_typer(world_app, name="world")
 # Arguments and options that several commands share.
 _MODEL_HELP = "Model file, folder, hub OWNER/NAME, or `default`."
 ModelArgument = Annotated[str, typer.Argument(help=_MODEL_HELP)]
-ModelOption = Annotated[str, typer.Option(help=_MODEL_HELP)]
+ModelOption = Annotated[str, typer.Option(envvar="SKYPART_MODEL", help=_MODEL_HELP)]
 IndexModelOption = Annotated[str, typer.Option(help="Model, if it has moved since the index was built.")]
 IndexArgument = Annotated[Path, typer.Argument(help="Index folder written by `skypart index`.")]
 PhotosArgument = Annotated[list[Path], typer.Argument(help="Photos, or folders of photos.")]
 SizeOption = Annotated[int | None, typer.Option(help="Model input size in pixels (default: the model's own).")]
 BatchSizeOption = Annotated[int, typer.Option(help="Images per forward pass.")]
-DeviceOption = Annotated[str, typer.Option(help="cpu, cuda, cuda:1, mps.")]
+DeviceOption = Annotated[str, typer.Option(envvar="SKYPART_DEVICE", help="cpu, cuda, cuda:1, mps.")]
+NearOption = Annotated[str, typer.Option(help="LAT,LON: search only around this point.")]
+RadiusOption = Annotated[float | None, typer.Option(help="Search radius around --near, metres (default 1000).")]
+HeadingOption = Annotated[float | None, typer.Option(help="Compass direction of the photos' upper edge, degrees.")]
+AltitudeOption = Annotated[float | None, typer.Option(help="Height above ground, metres.")]
+TiltOption = Annotated[float | None, typer.Option(help="Camera tilt below the horizon, degrees; 90 is straight down.")]
+FovOption = Annotated[float | None, typer.Option(help="Horizontal field of view, degrees.")]
 NetworkOption = Annotated[bool, typer.Option(help="Allow maps that are read over the network.")]
 WeatherSeedOption = Annotated[int, typer.Option(help="Random seed of the weather.")]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
@@ -33,12 +47,25 @@ JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 @app.callback(invoke_without_command=True)
 def root(
-    version: Annotated[bool, typer.Option("--version", help="Print the version and exit.")] = False,
+    context: typer.Context,
+    version: Annotated[
+        bool, typer.Option("--version", allow_from_autoenv=False, help="Print the version and exit.")
+    ] = False,
+    verbose: Annotated[bool, typer.Option("-v", "--verbose", help="Print details on standard error.")] = False,
+    quiet: Annotated[bool, typer.Option("-q", "--quiet", help="No progress bars and no warnings.")] = False,
 ) -> None:
     """SkyPart: find where a drone photo was taken on a satellite map."""
+    from skypart.progress import set_up_terminal
+
     if version:
         typer.echo(f"skypart {__version__}")
         raise typer.Exit
+    if quiet and verbose:
+        raise SkyPartError("--quiet and --verbose contradict each other; give one")
+    if context.invoked_subcommand is None:
+        typer.echo(context.get_help())
+        raise typer.Exit
+    set_up_terminal(logging.ERROR if quiet else logging.DEBUG if verbose else logging.WARNING, bars=not quiet)
 
 
 @app.command()
@@ -56,6 +83,7 @@ def demo(
         Path | None, typer.Option(help="Run on this folder instead: a GeoTIFF, labelled photos and a video.")
     ] = None,
     model: ModelOption = "default",
+    device: DeviceOption = "cpu",
     page: Annotated[
         bool | None, typer.Option(help="Open the web page at the end (default: if there is a display).")
     ] = None,
@@ -63,7 +91,7 @@ def demo(
     """Index a generated town, locate photos, track a flight, and show the results on a map and a web page."""
     from skypart.demo import run_demo
 
-    run_demo(output, real, model, page)
+    run_demo(output, real, model, page, device)
 
 
 @app.command()
@@ -104,6 +132,7 @@ def parts(
     output: Annotated[Path, typer.Option("-o", "--output", help="Image to write.")],
     model: ModelOption = "default",
     size: SizeOption = None,
+    device: DeviceOption = "cpu",
 ) -> None:
     """Draw a photo beside its parts: one colour per prototype, with centroids and their graph."""
     from skypart.drawing.files import save_image
@@ -112,7 +141,7 @@ def parts(
     from skypart.images.decode import read_rgb
 
     image = read_rgb(photo)
-    save_image(parts_figure(image, load(model, size=size).explain(image), photo.name), output)
+    save_image(parts_figure(image, load(model, device, size).explain(image), photo.name), output)
     typer.echo(f"wrote {output}")
 
 
@@ -166,7 +195,7 @@ def export(
 
 @app.command()
 def train(
-    recipe: Annotated[Path, typer.Argument(help="Recipe, e.g. recipes/sues200.toml.")],
+    recipe: Annotated[Path, typer.Argument(help="Recipe: a file, or one of ours by name, e.g. sues200.")],
     overrides: Annotated[list[str] | None, typer.Argument(help="section.key=value, e.g. data.root=/data/SUES.")] = None,
     overfit: Annotated[bool, typer.Option("--overfit", help="Overfit a few locations, as a sanity check.")] = False,
 ) -> None:
@@ -380,14 +409,12 @@ def maps(
 def locate(
     index: IndexArgument,
     photos: PhotosArgument,
-    near: Annotated[str, typer.Option(help="LAT,LON: search only around this point.")] = "",
-    radius: Annotated[float | None, typer.Option(help="Search radius around --near, metres (default 1000).")] = None,
-    heading: Annotated[float | None, typer.Option(help="Compass direction of the photos' upper edge, degrees.")] = None,
-    altitude: Annotated[float | None, typer.Option(help="Height above ground, metres.")] = None,
-    tilt: Annotated[
-        float | None, typer.Option(help="Camera tilt below the horizon, degrees; 90 is straight down.")
-    ] = None,
-    fov: Annotated[float | None, typer.Option(help="Horizontal field of view, degrees.")] = None,
+    near: NearOption = "",
+    radius: RadiusOption = None,
+    heading: HeadingOption = None,
+    altitude: AltitudeOption = None,
+    tilt: TiltOption = None,
+    fov: FovOption = None,
     no_exif: Annotated[bool, typer.Option("--no-exif", help="Ignore the photos' EXIF and XMP.")] = False,
     format: Annotated[
         str, typer.Option(help="table, json, geojson, csv, kml or gpx (default: from the suffix of -o, else table).")
@@ -402,7 +429,7 @@ def locate(
     """Find where photos were taken, with a 95 % error radius (exit code 3 if any photo has no fix)."""
     from skypart.atomic import check_writable, write_text
     from skypart.bridge.formats import choose_format
-    from skypart.position.photos import NO_FIX, locate_photos, open_locator, read_hints, read_prior
+    from skypart.position.photos import NO_FIX, check_prior_order, locate_photos, open_locator, read_hints, read_prior
 
     chosen = choose_format(format, output)
     if output is not None:
@@ -410,6 +437,7 @@ def locate(
     hints = read_hints(heading, altitude, tilt, fov)
     prior = read_prior(near, radius)
     locator = open_locator(index, model, device, network=network)
+    check_prior_order(prior, locator.index.bounds)
     fixes = locate_photos(locator, photos, prior, hints, exif=not no_exif)
     text = chosen.fixes(fixes)
     if output is None:
@@ -430,12 +458,13 @@ def calibrate(
     output: Annotated[Path, typer.Option("-o", "--output", help="Figure to write.")] = Path("calibration.png"),
     model: IndexModelOption = "",
     network: NetworkOption = False,
+    device: DeviceOption = "cpu",
 ) -> None:
     """Fit confidence and error radius on photos of known position and store them in the index."""
     from skypart.position.calibrate import run_calibration
     from skypart.position.photos import open_locator
 
-    typer.echo(run_calibration(open_locator(index, model, network=network), labelled, outside or [], output))
+    typer.echo(run_calibration(open_locator(index, model, device, network=network), labelled, outside or [], output))
 
 
 @app.command()
@@ -448,20 +477,37 @@ def track(
     max_speed: Annotated[float, typer.Option(help="Maximum speed of the drone, m/s.")] = 25.0,
     truth: Annotated[Path | None, typer.Option(help="CSV of true positions, to score the track.")] = None,
     picture: Annotated[Path | None, typer.Option(help="Map image of fixes and path to write.")] = None,
+    near: NearOption = "",
+    radius: RadiusOption = None,
+    heading: HeadingOption = None,
+    altitude: AltitudeOption = None,
+    tilt: TiltOption = None,
+    fov: FovOption = None,
     model: IndexModelOption = "",
     network: NetworkOption = False,
+    device: DeviceOption = "cpu",
 ) -> None:
     """Track a flight: locate its frames and filter the fixes into one path."""
     from skypart.bridge.formats import TrackFile
     from skypart.position.flight import follow_flight
-    from skypart.position.photos import open_locator
+    from skypart.position.photos import open_locator, read_hints, read_prior
     from skypart.position.track import TrackOptions
 
     options = TrackOptions(max_speed=max_speed)
-    locator = open_locator(index, model, network=network)
+    hints, prior = read_hints(heading, altitude, tilt, fov), read_prior(near, radius)
+    locator = open_locator(index, model, device, network=network)
     track_file = TrackFile(output)
     result = follow_flight(
-        locator, flight, track_file, options, rate_hz=rate, interval_s=interval, truth=truth, figure=picture
+        locator,
+        flight,
+        track_file,
+        options,
+        rate_hz=rate,
+        interval_s=interval,
+        truth=truth,
+        figure=picture,
+        prior=prior,
+        hints=hints,
     )
     typer.echo(result.report())
 
@@ -476,6 +522,7 @@ def serve(
     browser: Annotated[bool, typer.Option(help="Open the page in a browser.")] = False,
     model: IndexModelOption = "",
     network: NetworkOption = False,
+    device: DeviceOption = "cpu",
 ) -> None:
     """Serve an index over HTTP: a JSON API and a web page."""
     from skypart.position.photos import open_locator
@@ -483,7 +530,7 @@ def serve(
     from skypart.serve.server import run_server
     from skypart.serve.service import IndexService
 
-    service = IndexService(open_locator(index, model, network=network), examples)
+    service = IndexService(open_locator(index, model, device, network=network), examples)
     run_server(service, ServeOptions(host=host, port=port, api_key=api_key or None), open_browser=browser)
 
 
@@ -570,18 +617,51 @@ _RESUMABLE = {
 """Commands that resume when they are run again."""
 
 
+class _PipeOutput(io.FileIO):
+    """Standard output that ignores a closed pipe, so that `skypart evaluate ... | head` still finishes its work."""
+
+    def write(self, data: "Buffer") -> int:
+        """Write, or drop what nobody reads any more."""
+        try:
+            return super().write(data)
+        except BrokenPipeError:
+            return memoryview(data).nbytes
+
+
+def _tolerate_closed_pipe() -> None:
+    """Replace the process's standard output by one that ignores a closed pipe; leave replaced ones as they are."""
+    output = sys.stdout
+    if output is not None and output is sys.__stdout__ and isinstance(output, io.TextIOWrapper):
+        raw = _PipeOutput(output.fileno(), "wb", closefd=False)
+        sys.stdout = io.TextIOWrapper(
+            io.BufferedWriter(raw), output.encoding, output.errors, line_buffering=output.line_buffering
+        )
+
+
+_GLOBAL_FLAGS = {"-v", "--verbose", "-q", "--quiet"}
+
+
+def _flags_first(arguments: Sequence[str]) -> list[str]:
+    """The arguments with -v and -q first, so that they work after the command, too. Nothing after `--` is moved."""
+    end = arguments.index("--") if "--" in arguments else len(arguments)
+    flags = [each for each in arguments[:end] if each in _GLOBAL_FLAGS]
+    return [*flags, *(each for each in arguments[:end] if each not in _GLOBAL_FLAGS), *arguments[end:]]
+
+
 def main() -> None:
     """Run the command line. Bad input ends in a one-line error message and a non-zero exit code."""
     skip_following_drivers()
+    _tolerate_closed_pipe()
     try:
-        app()
+        app(_flags_first(sys.argv[1:]))
     except SkyPartError as error:
         error.__cause__ = error.__context__ = error.__traceback__ = None  # releases progress bars that are still drawn
         typer.echo(f"skypart: {error}", err=True)
         sys.exit(error.exit_code)
     except SystemExit as exiting:
         if exiting.code == 130:  # Ctrl-C
-            resumes = not _RESUMABLE.isdisjoint((" ".join(sys.argv[1:2]), " ".join(sys.argv[1:3])))
+            words = [each for each in sys.argv[1:] if each not in _GLOBAL_FLAGS]
+            resumes = not _RESUMABLE.isdisjoint((" ".join(words[:1]), " ".join(words[:2])))
             typer.echo(f"skypart: stopped{'; start the same command again to resume' if resumes else ''}", err=True)
         raise
 

@@ -24,7 +24,7 @@ from skypart.errors import SkyPartError
 from skypart.maps.build import build_index
 from skypart.maps.index import MapIndex
 from skypart.maps.views import ViewOptions
-from skypart.position.figures import draw_fixes
+from skypart.position.figures import MapBackground, draw_fixes
 from skypart.position.fix import Fix
 from skypart.position.flight import follow_flight
 from skypart.position.labelled import LabelledPhoto, read_labelled
@@ -51,7 +51,9 @@ class DemoData:
     max_photos: int
 
 
-def run_demo(out: Path, real: Path | None = None, model: str = "default", page: bool | None = None) -> None:
+def run_demo(
+    out: Path, real: Path | None = None, model: str = "default", page: bool | None = None, device: str = "cpu"
+) -> None:
     """Index maps, locate photos, track a video, print and draw the true errors, then show the web page.
 
     real: folder with a GeoTIFF, labelled photos and a video; by default a town is rendered. page: whether to open the
@@ -67,7 +69,7 @@ def run_demo(out: Path, real: Path | None = None, model: str = "default", page: 
     files = data.files
     console.print(f"[bold]2[/] indexing {len(files.maps)} maps")
     index = out / ("town.skyindex" if real is None else f"real-{_short_hash(real)}.skyindex")
-    embedder = load(model)
+    embedder = load(model, device)
     build_index([str(path) for path in files.maps], index, embedder, model, data.views)
     locator = Locator(MapIndex(index), embedder)
     photos = read_labelled(files.photos)
@@ -75,7 +77,8 @@ def run_demo(out: Path, real: Path | None = None, model: str = "default", page: 
     console.print(f"[bold]3[/] locating {len(photos)} photos")
     fixes = [locate_photo(locator, photo.path) for photo in with_progress(photos, "locating")]
     console.print(fix_table(fixes, photos))
-    figure = draw_fixes(locator.index.render(), locator.index.bounds, fixes, photos)
+    view = locator.index
+    figure = draw_fixes(MapBackground(view.bounds, lambda part: view.render(1600, part)), fixes, photos)
     save_figure(figure, out / "fixes.png")
     console.print(f"[bold]4[/] tracking {escape(files.video.name)}")
     flight = follow_flight(

@@ -1,5 +1,6 @@
-"""Progress bars that all look the same."""
+"""Progress bars and messages on standard error. The command line switches them on; a library call stays silent."""
 
+import logging
 from collections.abc import Generator, Iterable
 from typing import TypeVar
 
@@ -19,6 +20,27 @@ from rich.text import Text
 
 T = TypeVar("T")
 console = Console(stderr=True)
+_bars_shown = False
+
+
+def set_up_terminal(level: int = logging.WARNING, *, bars: bool = True) -> None:
+    """Print log records of `skypart` from `level` on to standard error, and show progress bars there if `bars`."""
+    global _bars_shown
+    _bars_shown = bars
+    log = logging.getLogger("skypart")
+    log.handlers = [handler for handler in log.handlers if not isinstance(handler, ConsoleHandler)]
+    log.addHandler(ConsoleHandler())
+    log.setLevel(level)
+    log.propagate = False
+
+
+class ConsoleHandler(logging.Handler):
+    """Prints log records on `console`, between the progress bars; warnings are yellow."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Print one record."""
+        style = "yellow" if record.levelno >= logging.WARNING else None
+        console.print(self.format(record), style=style, markup=False, highlight=False, soft_wrap=True)
 
 
 class RateColumn(ProgressColumn):
@@ -31,7 +53,7 @@ class RateColumn(ProgressColumn):
 
 
 def progress_bar() -> Progress:
-    """A bar with count, rate, elapsed and remaining time, on standard error."""
+    """A bar with count, rate, elapsed and remaining time, on standard error; hidden unless `set_up_terminal` ran."""
     return Progress(
         SpinnerColumn(),
         TextColumn("{task.description}"),
@@ -41,6 +63,7 @@ def progress_bar() -> Progress:
         TimeElapsedColumn(),
         TimeRemainingColumn(),
         console=console,
+        disable=not _bars_shown,
     )
 
 

@@ -21,7 +21,8 @@ class FakeEmbedder(Embedder):
         self.embedded = 0
         self.stop_after = stop_after
 
-    def embed(self, images: Sequence[ImageLike], batch_size: int = 16) -> NDArray[np.float32]:
+    def embed(self, images: ImageLike | Sequence[ImageLike], batch_size: int = 16) -> NDArray[np.float32]:
+        assert isinstance(images, Sequence)
         if self.stop_after is not None and self.embedded + len(images) > self.stop_after:
             raise KeyboardInterrupt
         self.embedded += len(images)

@@ -13,7 +13,7 @@ from huggingface_hub.errors import LocalEntryNotFoundError, OfflineModeIsEnabled
 from safetensors.torch import save_file
 
 from skypart.errors import SkyPartError
-from skypart.model import VisionTransformer, load_backbone
+from skypart.model import VisionTransformer, load_backbone, sources
 from skypart.model.sources import BACKBONES, resolve, weights_folders
 from tests.model.builders import TINY_VIT, scrambled_vit
 
@@ -43,6 +43,7 @@ def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeHub:
     transformers.Dinov2Model(config).save_pretrained(tmp_path / "hub")
     fake = FakeHub(tmp_path / "hub")
     monkeypatch.setattr(huggingface_hub, "hf_hub_download", fake)
+    monkeypatch.setattr(sources, "hub_reachable", lambda: True)
     return fake
 
 
@@ -100,6 +101,18 @@ def test_without_a_network_the_error_names_the_remedy(
     assert "\n" not in text
 
 
+def test_an_unreachable_hub_is_reported_without_retries(hub: FakeHub, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sources, "hub_reachable", lambda: False)
+    with pytest.raises(SkyPartError, match=r"cannot be downloaded .*\(no connection\); connect to the network once"):
+        resolve("someone/model")
+    assert hub.requests == []
+
+
+def test_the_hub_counts_as_unreachable_if_nothing_answers(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(huggingface_hub.constants, "ENDPOINT", "http://127.0.0.1:9")
+    assert not sources.hub_reachable(timeout_s=1.0)
+
+
 def test_a_damaged_config_from_the_hub_is_reported(hub: FakeHub) -> None:
     (hub.folder / "config.json").write_text("{")
     with pytest.raises(SkyPartError, match=r"config.json: not readable as JSON .*download it again"):
@@ -110,7 +123,7 @@ def test_invalid_hub_names_are_refused(tmp_path: Path, monkeypatch: pytest.Monke
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     with pytest.raises(SkyPartError, match="check the spelling"):
         resolve("my folder/my model!")
-    with pytest.raises(SkyPartError, match=r"no weights called 'dinov2_vitt14'.*dinov2_vits14"):
+    with pytest.raises(SkyPartError, match=r"no weights called 'dinov2_vitt14'.*`default`.*dinov2_vits14"):
         resolve("dinov2_vitt14")
     for path in ("runs/absent.safetensors", "runs/absent.bin", "a/b/c", "./absent"):
         with pytest.raises(SkyPartError, match=f"{path}: no such file; check the path"):

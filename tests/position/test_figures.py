@@ -96,14 +96,15 @@ def test_fixes_are_drawn_with_circle_error_line_and_number() -> None:
     found = Fix(photo="a", latitude=float(place.latitude), longitude=float(place.longitude), radius_m=40.0)
     truth = [LabelledPhoto(path=Path(name), latitude=48.0, longitude=16.0) for name in ("a.jpg", "b.jpg")]
     behind = background(frame)
-    image = behind.draw(behind.bounds)
-    axes = draw_fixes(image, behind.bounds, [found, Fix(photo="b", reason="dark")], truth, "two").axes[0]
+    axes = draw_fixes(behind, [found, Fix(photo="b", reason="dark")], truth, "two").axes[0]
     (circle,) = (patch for patch in axes.patches if isinstance(patch, Circle))
     assert circle.get_radius() == 40.0 and circle.get_center() == pytest.approx((100.0, 50.0), abs=0.3)
     lines = [np.asarray(line.get_xydata()) for line in axes.get_lines() if len(np.asarray(line.get_xydata())) == 2]
     np.testing.assert_allclose(lines[0], [[100.0, 50.0], [0.0, 0.0]], atol=0.3)
     assert [text.get_text() for text in axes.texts] == ["1", "2"] and axes.get_title() == "two"
     assert axes.get_xlim() == pytest.approx((-150.0, 250.0), abs=1.0), "a margin of 150 m"
+    assert axes.get_xlabel() == "metres east of 48.00000° N, 16.00000° E"
+    assert "true position" in [text.get_text() for text in axes.get_legend().get_texts()]
 
 
 def test_calibration_figures_have_reliability_risk_and_errors() -> None:

@@ -193,9 +193,7 @@ def test_interrupted_work_resumes_with_the_missing_blocks(
     assert_same(tmp_path / "i", expected)
 
 
-def test_another_model_on_the_nodes_is_a_clear_error(
-    cluster: Cluster, model: Path, town: Path, tmp_path: Path
-) -> None:
+def test_another_model_on_the_nodes_is_a_clear_error(cluster: Cluster, model: Path, town: Path, tmp_path: Path) -> None:
     other = SkyPart(VisionTransformer(TINY_VIT), TINY_HEAD)
     scramble(other, 2)
     skypart.save(other.eval(), tmp_path / "other.safetensors")

@@ -1,16 +1,21 @@
 """The interface of a loaded model. `skypart.model.embedder` implements it with PyTorch; other runtimes can, too."""
 
+import os
 from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
+from PIL import Image
 
 from skypart.errors import SkyPartError
 from skypart.images.decode import ImageLike
 from skypart.images.preprocess import Interpolation, Preprocessing
+
+if TYPE_CHECKING:
+    from typing_extensions import TypeIs
 
 Vectors = NDArray[np.float32]
 Inputs = NDArray[np.float32]
@@ -60,6 +65,13 @@ class ModelFacts:
         parts = [] if self.parameters is None else [f"{self.parameters / 1e6:.2f} M"]
         parts += [] if self.giga_macs is None else [f"{self.giga_macs:.2f} GMACs"]
         return ", ".join(parts)
+
+
+def is_single_image(images: ImageLike | Sequence[ImageLike]) -> "TypeIs[ImageLike]":
+    """Whether `images` is one image. An array of four dimensions is a sequence of images."""
+    if isinstance(images, np.ndarray):
+        return images.ndim < 4
+    return isinstance(images, str | bytes | os.PathLike | Image.Image)
 
 
 class Embedder(Protocol):
@@ -127,10 +139,16 @@ class Embedder(Protocol):
         """Parts, salience, layout and fusion gate of one image."""
         raise SkyPartError("this model has no parts to show; use one with the head `skypart`, in PyTorch")
 
-    def embed(self, images: Sequence[ImageLike], batch_size: int = 16) -> Vectors:
-        """Embed paths, PIL images or uint8 arrays: (n, dim) float32 unit rows, in the order given."""
+    def embed(self, images: ImageLike | Sequence[ImageLike], batch_size: int = 16) -> Vectors:
+        """Embed paths, bytes of image files, PIL images or uint8 arrays into float32 unit vectors.
+
+        Returns (n, dim) for a sequence, in the order given, and (dim,) for a single image.
+        """
         if batch_size < 1:
             raise SkyPartError(f"batch_size={batch_size} must be at least 1")
+        if is_single_image(images):
+            vector: Vectors = self.embed([images], batch_size)[0]
+            return vector
         batches = [images[start : start + batch_size] for start in range(0, len(images), batch_size)]
         vectors = [self.embed_inputs(self.preprocess(batch)) for batch in batches]
         return np.concatenate(vectors) if vectors else np.zeros((0, self.dim), dtype=np.float32)

@@ -23,6 +23,7 @@ from skypart.experiments.measure import RowScores, load_scores, measure, save_sc
 from skypart.experiments.plan import Plan, PresetPlan, RowPlan, RunPlan, WorldPlan, read_plan, recipe_file, slug
 from skypart.model.backbone import check_backbone
 from skypart.progress import console as progress_console
+from skypart.recipe_files import RECIPES
 from skypart.training.distributed import Workers, start_workers, stop_workers
 from skypart.training.loop import time_steps, train
 from skypart.training.recipe import Recipe, load_recipe
@@ -30,7 +31,7 @@ from skypart.training.setup import prepare
 from skypart.worlds.make import make_world
 from skypart.worlds.request import build_request
 
-PLANS = Path(__file__).resolve().parents[3] / "recipes" / "experiments"
+PLANS = RECIPES / "experiments"
 """The plans of a source checkout."""
 TIMED_STEPS = 3
 

@@ -18,7 +18,8 @@ from skypart.errors import SkyPartError
 RgbImage: TypeAlias = NDArray[np.uint8]
 """(height, width, 3) uint8, sRGB."""
 
-ImageLike: TypeAlias = str | os.PathLike[str] | Image.Image | NDArray[np.generic]
+ImageLike: TypeAlias = str | os.PathLike[str] | bytes | Image.Image | NDArray[np.generic]
+"""A path, the bytes of an image file, a PIL image, or pixels."""
 
 FORMATS = ("JPEG", "PNG", "TIFF", "WEBP", "BMP", "GIF", "PPM", "JPEG2000")
 MAX_PIXELS = 200_000_000
@@ -136,7 +137,7 @@ def _turn_upright(image: Image.Image) -> Image.Image:
 
 
 def read_rgb(source: ImageLike | io.BytesIO, max_pixels: int = MAX_PIXELS) -> RgbImage:
-    """Read a path, PIL image or array as (height, width, 3) uint8 RGB.
+    """Read a path, bytes of a file, PIL image or array as (height, width, 3) uint8 RGB.
 
     Arrays may be (h, w), (h, w, 1), (h, w, 3) or (h, w, 4), of uint8 or uint16.
     """
@@ -144,6 +145,8 @@ def read_rgb(source: ImageLike | io.BytesIO, max_pixels: int = MAX_PIXELS) -> Rg
         return array_to_rgb(source)
     if isinstance(source, Image.Image):
         return to_rgb(source)
+    if isinstance(source, bytes):
+        source = io.BytesIO(source)
     name = "the uploaded image" if isinstance(source, io.BytesIO) else str(source)
     with open_image(source, max_pixels) as image:
         return to_rgb(image, name)

@@ -1,6 +1,7 @@
 """Index maps: cut them into views, embed them block by block, and store them. Interrupted work can be resumed."""
 
 import hashlib
+import logging
 import shutil
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -19,7 +20,9 @@ from skypart.maps.map_source import MapSource
 from skypart.maps.sources import open_maps
 from skypart.maps.store import DEFAULT_ADDRESS, ViewBatch
 from skypart.maps.views import ViewOptions, plan_views
-from skypart.progress import console, progress_bar
+from skypart.progress import progress_bar
+
+log = logging.getLogger(__name__)
 
 BLOCK = 128
 """Views embedded between two writes; at most this many per worker are lost when the process is killed."""
@@ -54,7 +57,7 @@ def build_index(
     for source in sources:
         _check_replaceable(folder, source, manifest)
         for note in (image.note for image in source.images if image.note):
-            console.print(note, soft_wrap=True, markup=False, highlight=False)
+            log.warning("%s", note)
     added: dict[str, int] = {}
     options = manifest.options
     with progress_bar() as bar:

@@ -76,7 +76,7 @@ class IndexManifest:
         file = folder / INDEX_FILE
         try:
             if not file.is_file():
-                raise SkyPartError(f"{folder}: no map index; create one with `skypart index MAP -o {folder}`")
+                raise SkyPartError(_no_index_message(folder))
             content = json.loads(file.read_text(encoding="utf-8"))
             if content["format"] != FORMAT:
                 raise SkyPartError(
@@ -98,6 +98,15 @@ class IndexManifest:
             raise SkyPartError(f"{file}: cannot be read ({error.strerror or error}); fix its permissions") from error
         except (ValueError, KeyError, TypeError) as error:
             raise SkyPartError(f"{file}: damaged ({error!r}); index the map again") from error
+
+
+def _no_index_message(folder: Path) -> str:
+    """What to do if `folder` is not an index."""
+    if folder.is_file():
+        index = folder.with_suffix(".skyindex")
+        command = f"skypart index {folder} -o {index}"
+        return f"{folder}: is a file, not an index; create an index with `{command}`, then give {index}"
+    return f"{folder}: no map index; create one with `skypart index MAP -o {folder}`"
 
 
 def stored_name(name: str, fingerprint: str) -> str:

@@ -217,6 +217,11 @@ def _map_bands(raster: Any, path: str) -> BandMapping:
         if not visible:
             raise SkyPartError(f"{path}: has only an alpha band; give the raster it belongs to")
         bands = tuple(visible[:3]) if len(visible) >= 3 else (visible[0],)
+        if len(visible) == 1 and kind.kind in "if":
+            raise SkyPartError(
+                f"{path}: has one band of {kind} values, like an elevation model, and is not an image; give an "
+                "orthophoto, or convert a grey image with `gdal_translate -ot Byte -scale`"
+            )
     limits = None if kind == np.uint8 else _sample_limits(raster, bands)
     return BandMapping(bands, None, limits, masked)
 

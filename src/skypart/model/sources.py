@@ -111,7 +111,8 @@ def resolve(name: str, revision: str | None = None) -> WeightsSource:
     if "/" in name or path.suffix in SUFFIXES:
         raise SkyPartError(f"{name}: no such file; check the path, or see `skypart doctor`")
     raise SkyPartError(
-        f"no weights called {name!r}; pass a file, a folder, OWNER/NAME of the hub, or one of {', '.join(BACKBONES)}"
+        f"no weights called {name!r}; pass a file, a folder, OWNER/NAME of the hub, `default`, or one of "
+        f"{', '.join(BACKBONES)}"
     )
 
 
@@ -140,6 +141,8 @@ def _from_hub(repository: str, revision: str | None) -> WeightsSource:
     from huggingface_hub.errors import EntryNotFoundError, HFValidationError, LocalEntryNotFoundError
 
     origin = f"{repository}@{revision}" if revision else repository
+    if not _is_cached(repository, revision) and not hub_reachable():
+        raise SkyPartError(_no_hub_message(origin, "no connection"))
 
     def fetch(filename: str) -> Path:
         return Path(hf_hub_download(repository, filename, revision=revision))
@@ -163,7 +166,34 @@ def _from_hub(repository: str, revision: str | None) -> WeightsSource:
     except SkyPartError:
         raise
     except Exception as error:  # huggingface_hub lets errors of its HTTP libraries through
-        raise SkyPartError(
-            f"{origin} cannot be downloaded from the Hugging Face hub ({type(error).__name__}); connect to the network "
-            f"once, or download the file elsewhere and pass its path or put it into {weights_folders()[-1]}"
-        ) from error
+        raise SkyPartError(_no_hub_message(origin, type(error).__name__)) from error
+
+
+def _no_hub_message(origin: str, cause: str) -> str:
+    return (
+        f"{origin} cannot be downloaded from the Hugging Face hub ({cause}); connect to the network "
+        f"once, or download the file elsewhere and pass its path or put it into {weights_folders()[-1]}"
+    )
+
+
+def _is_cached(repository: str, revision: str | None) -> bool:
+    """Whether the weights are in the local hub cache."""
+    from huggingface_hub import try_to_load_from_cache
+    from huggingface_hub.errors import HFValidationError
+
+    try:
+        found = (try_to_load_from_cache(repository, name, revision=revision) for name in FOLDER_FILES)
+        return any(isinstance(path, str) for path in found)
+    except HFValidationError:
+        return True  # the download reports what is wrong with the name
+
+
+def hub_reachable(timeout_s: float = 4.0) -> bool:
+    """Whether the hub answers. Without this check, huggingface_hub retries for half a minute."""
+    from huggingface_hub import constants, get_session
+
+    try:
+        get_session().head(constants.ENDPOINT, timeout=timeout_s)
+    except Exception:  # of whichever HTTP library huggingface_hub uses
+        return False
+    return True

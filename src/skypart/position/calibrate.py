@@ -1,6 +1,7 @@
 """Calibrate an index: fit confidence and radius to labelled photos, check them by cross-validation, and store them."""
 
 import json
+import logging
 import math
 from collections.abc import Sequence
 from contextlib import closing
@@ -23,7 +24,9 @@ from skypart.position.fix import Evidence, Fix
 from skypart.position.labelled import LabelledPhoto, read_labelled
 from skypart.position.locate import Locator
 from skypart.position.photos import locate_photo
-from skypart.progress import console, with_progress
+from skypart.progress import with_progress
+
+log = logging.getLogger(__name__)
 
 Floats = NDArray[np.float64]
 
@@ -90,7 +93,7 @@ def locate_labelled(locator: Locator, photos: Sequence[LabelledPhoto], outside: 
             try:
                 fix = locate_photo(locator, photo.path)
             except SkyPartError as error:
-                console.print(f"left out: {error}", style="yellow", markup=False, highlight=False, soft_wrap=True)
+                log.warning("left out: %s", error)
                 continue
             outcome = measure_outcome(photo, fix)
             if outcome is not None:
@@ -216,7 +219,7 @@ def run_calibration(locator: Locator, labelled: Path, outside: Sequence[Path], f
         )
     if not strangers and all(photo.latitude is not None for photo in photos):
         warning = "all photos are of the map, but a calibration needs some that are located wrongly"
-        console.print(f"{warning}; give photos of other places too (--outside)", style="yellow", soft_wrap=True)
+        log.warning("%s; give photos of other places too (--outside)", warning)
     outcomes = locate_labelled(locator, photos, strangers)
     calibration = fit_outcomes(outcomes, f"{len(outcomes)} photos of {labelled.name}", map_error=True)
     if math.isinf(min(calibration.refined, calibration.voted)):

@@ -8,6 +8,7 @@ import matplotlib as mpl
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 from matplotlib.patches import Circle
 from matplotlib.patheffects import withStroke
 from numpy.typing import NDArray
@@ -27,6 +28,8 @@ DrawMap: TypeAlias = Callable[[Bounds], RgbImage]
 
 _MARGIN, _MIN_HALF_EDGE_M = 0.15, 150.0
 _CIRCLES = 12
+_FIXES_MARGIN_M = 150.0
+_Point: TypeAlias = tuple[float, float]
 _TRUTH = "#1B1B1B"
 _HALO = [withStroke(linewidth=4, foreground="white")]
 
@@ -156,40 +159,49 @@ def _finish_track(axes: Axes, box: tuple[FloatArray, FloatArray], title: str) ->
 
 
 def draw_fixes(
-    image: RgbImage, bounds: Bounds, fixes: Sequence[Fix], truth: Sequence[LabelledPhoto], title: str = ""
+    background: MapBackground, fixes: Sequence[Fix], truth: Sequence[LabelledPhoto], title: str = ""
 ) -> Figure:
-    """Draw located photos over an image (h, w, 3) of the map, north up, evenly spaced in degrees over `bounds`.
+    """Draw located photos over the part of the map around them, numbered in their order.
 
-    Each fix has its 95 % circle and a line to the true position. truth: of the same photos, in the same order.
+    Each fix has its 95 % circle and a line to the true position. truth: of the same photos, in the same order. The axes
+    are metres from the centre of the map, which the label names.
     """
+    bounds = background.bounds
     frame = bounds.frame
-    corner = frame.to_metres(latitude=[bounds.south, bounds.north], longitude=[bounds.west, bounds.east])
+    places = [
+        (_point_metres(frame, fix.latitude, fix.longitude), _point_metres(frame, photo.latitude, photo.longitude))
+        for fix, photo in zip(fixes, truth, strict=True)
+    ]
+    known = np.array([place for pair in places for place in pair if place is not None]).reshape(-1, 2)
+    box = _square_around_fixes(known, bounds, frame)
     with mpl.rc_context(STYLE):
-        figure = Figure(figsize=(9, 8), layout="constrained")
+        figure = Figure(figsize=(9, 9.6), layout="constrained")
         axes = figure.subplots()
-        axes.imshow(image, extent=(corner.x[0], corner.x[1], corner.y[0], corner.y[1]), alpha=0.85)
-        shown: list[tuple[float, float]] = []
-        for number, (fix, photo) in enumerate(zip(fixes, truth, strict=True), start=1):
-            true = _point_metres(frame, photo.latitude, photo.longitude)
-            found = _point_metres(frame, fix.latitude, fix.longitude)
-            if true is not None:
-                axes.plot(*true, marker="+", color=_TRUTH, markersize=9, markeredgewidth=1.8, zorder=4)
-                shown.append(true)
-            if found is not None and fix.radius_m is not None:
-                shown.append(found)
-                axes.add_patch(Circle(found, fix.radius_m, facecolor=BLUE, edgecolor=BLUE, alpha=0.22, zorder=2))
-                axes.plot(*found, marker="o", color=BLUE, markersize=5, zorder=5)
-                if true is not None:
-                    axes.plot(*zip(found, true, strict=True), color=BLUE, linewidth=1.2, zorder=3)
-            at = found or true
-            if at is not None:
-                colour = BLUE if found is not None else AMBER
-                axes.annotate(
-                    str(number), at, xytext=(6, 5), textcoords="offset points", color="white", fontsize=9,
-                    bbox={"boxstyle": "round,pad=0.15", "facecolor": colour, "edgecolor": "none"}, zorder=6,
-                )  # fmt: skip
-        _finish_fixes(axes, np.array(shown), title)
+        part = _visible_part(box, bounds, frame)
+        _draw_map(axes, background.draw(part), part, frame)
+        for number, (fix, (found, true)) in enumerate(zip(fixes, places, strict=True), start=1):
+            _draw_fix(axes, number, fix.radius_m, found, true)
+        _finish_fixes(axes, box, frame, title or f"{sum(fix.found for fix in fixes)} of {len(fixes)} photos have a fix")
     return figure
+
+
+def _draw_fix(axes: Axes, number: int, radius_m: float | None, found: _Point | None, true: _Point | None) -> None:
+    """One photo: true position, fix with circle and error, and its number."""
+    if true is not None:
+        axes.plot(
+            *true, marker="+", color=_TRUTH, markersize=10, markeredgewidth=2, path_effects=_HALO, ls="", zorder=4
+        )
+    if found is not None and radius_m is not None:
+        axes.add_patch(Circle(found, radius_m, facecolor=BLUE, edgecolor=BLUE, alpha=0.25, zorder=2))
+        axes.plot(*found, marker="o", color=BLUE, markeredgecolor="white", markersize=6, ls="", zorder=5)
+        if true is not None:
+            axes.plot(*zip(found, true, strict=True), color=BLUE, linewidth=1.4, zorder=3)
+    at = found or true
+    if at is not None:
+        axes.annotate(
+            str(number), at, xytext=(7, 6), textcoords="offset points", color="white" if found else "black", fontsize=10,
+            bbox={"boxstyle": "round,pad=0.18", "facecolor": BLUE if found else AMBER, "edgecolor": "white"}, zorder=6,
+        )  # fmt: skip
 
 
 def _point_metres(frame: LocalFrame, latitude: float | None, longitude: float | None) -> tuple[float, float] | None:
@@ -199,15 +211,31 @@ def _point_metres(frame: LocalFrame, latitude: float | None, longitude: float | 
     return float(metres.x), float(metres.y)
 
 
-def _finish_fixes(axes: Axes, shown: FloatArray, title: str) -> None:
-    """Axis limits around what is shown (n, 2), a title and labels in metres."""
-    if len(shown):
-        low, high = shown.min(axis=0) - 150, shown.max(axis=0) + 150
-        middle, half = (low + high) / 2, float((high - low).max()) / 2
-        axes.set_xlim(middle[0] - half, middle[0] + half)
-        axes.set_ylim(middle[1] - half, middle[1] + half)
-    axes.set(xlabel="metres east", ylabel="metres north", aspect="equal")
-    axes.set_title(title or "blue: fix and 95 % circle; cross: truth; amber number: no fix", fontsize=11)
+def _square_around_fixes(known: FloatArray, bounds: Bounds, frame: LocalFrame) -> tuple[FloatArray, FloatArray]:
+    """Lower and upper corner (2,) of a square around points (n, 2) with a margin; the whole map if there are none."""
+    if not len(known):
+        return _square_around([known], bounds, frame)
+    low, high = known.min(axis=0) - _FIXES_MARGIN_M, known.max(axis=0) + _FIXES_MARGIN_M
+    middle, half = (low + high) / 2, float((high - low).max()) / 2
+    return middle - half, middle + half
+
+
+def _finish_fixes(axes: Axes, box: tuple[FloatArray, FloatArray], frame: LocalFrame, title: str) -> None:
+    """Axis limits, labels in metres from a named origin, and the legend."""
+    axes.set_xlim(box[0][0], box[1][0])
+    axes.set_ylim(box[0][1], box[1][1])
+    north, east = "NS"[frame.latitude < 0], "EW"[frame.longitude < 0]
+    origin = f"{abs(frame.latitude):.5f}° {north}, {abs(frame.longitude):.5f}° {east}"
+    axes.set(xlabel=f"metres east of {origin}", ylabel=f"metres north of {origin}", aspect="equal")
+    axes.set_title(title, fontsize=11)
+    number = {"marker": "s", "ls": "", "markersize": 11, "markeredgecolor": "white"}
+    handles = [
+        Line2D([], [], marker="o", color=BLUE, markeredgecolor="white", ls="", label="fix, with its error as a line"),
+        Line2D([], [], marker="o", color=BLUE, alpha=0.3, ls="", markersize=14, label="95 % circle"),
+        Line2D([], [], marker="+", color=_TRUTH, ls="", markersize=10, markeredgewidth=2, label="true position"),
+        Line2D([], [], color=AMBER, label="number of a photo without a fix", **number),  # type: ignore[arg-type]
+    ]
+    axes.legend(handles=handles, loc="upper center", bbox_to_anchor=(0.5, -0.09), ncols=4, frameon=False)
 
 
 def draw_calibration(errors: FloatArray, confidence: FloatArray, radius: FloatArray) -> Figure:

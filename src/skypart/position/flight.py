@@ -1,5 +1,6 @@
 """Follow a flight: locate its photos, filter their fixes into a track, then write, score and draw it."""
 
+import logging
 import math
 from collections.abc import Callable, Sequence
 from contextlib import closing
@@ -18,13 +19,17 @@ from skypart.drawing.files import check_figure_path, save_figure
 from skypart.errors import SkyPartError
 from skypart.geo.footprint import Bounds
 from skypart.geo.geodesy import LocalFrame, distance_m
+from skypart.position.camera import merge_hints
 from skypart.position.figures import MapBackground, draw_track
-from skypart.position.fix import Fix
+from skypart.position.fix import Fix, Hints, Prior
 from skypart.position.frames import Frame, Frames, open_frames
 from skypart.position.locate import Locator
+from skypart.position.photos import check_prior_order
 from skypart.position.score import TrackScore, Truth, check_truth_covers, read_truth, score_track
 from skypart.position.track import TrackOptions, TrackPoint, raw_track
 from skypart.position.track_filter import TrackFilter, smooth_track
+
+log = logging.getLogger(__name__)
 
 Locate: TypeAlias = Callable[[Frame], Fix]
 """Locates one photo of a flight."""
@@ -79,14 +84,21 @@ def follow_flight(
     interval_s: float = 1.0,
     truth: Path | None = None,
     figure: Path | None = None,
+    prior: Prior | None = None,
+    hints: Hints | None = None,
 ) -> Flight:
-    """Follow a flight over the maps of an index and write its track; see `run_flight` for the arguments."""
+    """Follow a flight over the maps of an index and write its track; see `run_flight` for the other arguments.
+
+    prior: where to search for every frame. hints: about the camera; they take precedence over the photos' metadata.
+    """
     index = locator.index
+    check_prior_order(prior, index.bounds)
     options = replace(options or TrackOptions(), area_km2=max(area_km2(index.bounds), MIN_AREA_KM2))
     background = MapBackground(index.bounds, lambda part: index.render(box=part)) if index.sources else None
 
     def locate(photo: Frame) -> Fix:
-        return locator.locate(photo.image, name=photo.name, hints=photo.hints)
+        known = merge_hints(hints, photo.hints or Hints()) if hints else photo.hints
+        return locator.locate(photo.image, name=photo.name, prior=prior, hints=known)
 
     return run_flight(
         source,
@@ -132,7 +144,7 @@ def run_flight(
         known = read_truth(truth, frames.times, frames.fps)
         check_truth_covers(truth, known, frames, rate_hz)
     if frames.note:
-        progress.console.print(frames.note, style="yellow", markup=False, highlight=False, soft_wrap=True)
+        log.warning("%s", frames.note)
     points = track_frames(frames, locate, options, frame)
     output.write(points, frames.start)
     written, scores = [output.path], {}

@@ -1,5 +1,6 @@
-"""`skypart locate`: locate photo files, with hints from the command line and from their metadata."""
+"""Locate photo files, with hints from the caller and from their metadata."""
 
+import logging
 import math
 from collections.abc import Sequence
 from contextlib import closing
@@ -7,6 +8,7 @@ from pathlib import Path
 
 from skypart.embedding import load
 from skypart.errors import SkyPartError
+from skypart.geo.footprint import Bounds
 from skypart.images.decode import list_photos, read_rgb
 from skypart.images.exif import read_camera_facts
 from skypart.maps.index import MapIndex
@@ -14,7 +16,9 @@ from skypart.position.camera import hints_from_facts, merge_hints
 from skypart.position.fix import Fix, Hints, Prior
 from skypart.position.locate import Locator
 from skypart.position.search import LocateOptions
-from skypart.progress import console, with_progress
+from skypart.progress import with_progress
+
+log = logging.getLogger(__name__)
 
 DEFAULT_RADIUS_M = 1000.0
 """Search radius around --near if --radius is not given."""
@@ -28,7 +32,7 @@ def open_locator(
 ) -> Locator:
     """Open an index with the model it was made with, or with `model`.
 
-    Maps that cannot be read, and a calibration that cannot be used, are reported on standard error. network: whether
+    Maps that cannot be read, and a calibration that cannot be used, are logged as warnings. network: whether
     maps on the network may be read.
     """
     opened = MapIndex(index, network=network)
@@ -38,7 +42,7 @@ def open_locator(
     if locator.outdated:
         warnings = [*warnings, f"the calibration of {index} {locator.outdated} and is not used: calibrate again"]
     for warning in warnings:
-        console.print(warning, style="yellow", markup=False, highlight=False, soft_wrap=True)
+        log.warning("%s", warning)
     return locator
 
 
@@ -48,26 +52,62 @@ def read_prior(near: str, radius_m: float | None = None) -> Prior | None:
         if radius_m is not None:
             raise SkyPartError("--radius needs --near; give both")
         return None
-    radius_m = DEFAULT_RADIUS_M if radius_m is None else radius_m
     try:
         latitude, longitude = (float(part) for part in near.split(","))
     except ValueError as error:
         raise SkyPartError(f"--near {near}: give latitude and longitude in degrees, for instance 48.1,11.5") from error
+    return check_prior(latitude, longitude, radius_m, f"--near {near}", "--radius")
+
+
+def check_prior(
+    latitude: float, longitude: float, radius_m: float | None, near: str = "near", radius: str = "radius_m"
+) -> Prior:
+    """The search area around a point; impossible values raise an error. near, radius: their names in messages."""
+    radius_m = DEFAULT_RADIUS_M if radius_m is None else radius_m
     if not (abs(latitude) <= 90 and abs(longitude) <= 180):
-        raise SkyPartError(f"--near {near}: latitude comes first (-90..90), then longitude (-180..180)")
+        raise SkyPartError(f"{near}: latitude comes first (-90..90), then longitude (-180..180)")
     if not 0 < radius_m < math.inf:
-        raise SkyPartError("--radius must be a positive number of metres")
+        raise SkyPartError(f"{radius} must be a positive number of metres")
     return Prior(latitude=latitude, longitude=longitude, radius_m=radius_m)
 
 
+def check_prior_order(prior: Prior | None, bounds: Bounds) -> None:
+    """Raise if a point lies outside the maps, but inside with latitude and longitude swapped."""
+    if prior is None or _contains(bounds, prior.latitude, prior.longitude):
+        return
+    if _contains(bounds, prior.longitude, prior.latitude):
+        raise SkyPartError(
+            f"the point {prior.latitude:g},{prior.longitude:g} to search around is outside the map, but "
+            f"{prior.longitude:g},{prior.latitude:g} is inside; give latitude first, then longitude"
+        )
+
+
+def _contains(bounds: Bounds, latitude: float, longitude: float) -> bool:
+    """Whether a point lies in a box, which may cross the antimeridian."""
+    return bounds.south <= latitude <= bounds.north and (longitude - bounds.west) % 360 <= bounds.degrees_wide
+
+
+_RANGES = {"heading": (-360, 360), "altitude": (0, 20_000), "tilt": (0, 90), "fov": (0, 179)}
+_FIELDS = {"heading": "heading_deg", "altitude": "altitude_m", "tilt": "tilt_deg", "fov": "fov_deg"}
+
+
 def read_hints(
-    heading: float | None = None, altitude: float | None = None, tilt: float | None = None, fov: float | None = None
+    heading: float | None = None,
+    altitude: float | None = None,
+    tilt: float | None = None,
+    fov: float | None = None,
+    *,
+    options: bool = True,
 ) -> Hints:
-    """Parse `--heading --altitude --tilt --fov`; impossible values raise an error."""
-    ranges = (("heading", heading, -360, 360), ("altitude", altitude, 0, 20_000), ("tilt", tilt, 0, 90))
-    for name, value, low, high in (*ranges, ("fov", fov, 0, 179)):
+    """What the caller knows about the camera; impossible values raise an error.
+
+    options: whether messages name the options of the command line (`--tilt`) or the fields of `Hints` (`tilt_deg`).
+    """
+    for name, value in {"heading": heading, "altitude": altitude, "tilt": tilt, "fov": fov}.items():
+        low, high = _RANGES[name]
         if value is not None and not (low <= value <= high and (value > 0 or name == "heading")):
-            raise SkyPartError(f"--{name} {value:g} is out of range; it must be between {low} and {high}")
+            label = f"--{name} {value:g}" if options else f"{_FIELDS[name]}={value:g}"
+            raise SkyPartError(f"{label} is out of range; it must be between {low} and {high}")
     return Hints(
         heading_deg=None if heading is None else heading % 360.0, altitude_m=altitude, tilt_deg=tilt, fov_deg=fov
     )

@@ -7,17 +7,28 @@ import uuid
 from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from rich.console import Group
 from rich.live import Live
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.text import Text
-from torch.utils.tensorboard import SummaryWriter
 
 from skypart.atomic import write_text
 from skypart.errors import SkyPartError
 from skypart.progress import console
+
+if TYPE_CHECKING:
+    from torch.utils.tensorboard import SummaryWriter
+
+
+def _start_tensorboard(folder: Path, done: int) -> "SummaryWriter":
+    """A TensorBoard log that continues at step `done`."""
+    try:
+        from torch.utils.tensorboard import SummaryWriter
+    except ImportError as error:
+        raise SkyPartError("training needs TensorBoard; install it with `pip install 'skypart[train]'`") from error
+    return SummaryWriter(folder, purge_step=done)
 
 
 class Journal:
@@ -32,7 +43,7 @@ class Journal:
         try:
             folder.mkdir(parents=True, exist_ok=True)
             _truncate_log(folder / "log.jsonl", done)
-            self.board = SummaryWriter(folder / "tensorboard", purge_step=done)
+            self.board = _start_tensorboard(folder / "tensorboard", done)
             self.lines = (folder / "log.jsonl").open("a", encoding="utf-8")
         except OSError as error:
             raise SkyPartError(

@@ -15,6 +15,7 @@ from skypart.errors import SkyPartError
 from skypart.images.augment import Augmentation
 from skypart.losses.config import LossConfig
 from skypart.model.heads import DEFAULT_KIND, HeadSettings, describe_settings, settings_class
+from skypart.recipe_files import find_recipe, recipe_names
 
 T = TypeVar("T")
 Natural = Annotated[int, Field(ge=0)]
@@ -129,7 +130,7 @@ class Recipe:
 
 def load_recipe(path: str | Path, overrides: Sequence[str] = ()) -> Recipe:
     """Read a TOML recipe on top of the one it `extends`, then apply `section.key=value` overrides."""
-    merged = _read_extended(Path(path), ())
+    merged = _read_extended(find_recipe(path), ())
     chosen: dict[str, Any] = {}
     for override in overrides:
         _apply_override(chosen, override, merged)
@@ -179,7 +180,7 @@ def _read_extended(path: Path, seen: tuple[Path, ...]) -> dict[str, Any]:
     try:
         content = tomllib.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
-        raise SkyPartError(f"{path}: no such recipe; see the folder recipes/") from None
+        raise SkyPartError(f"{path}: no such recipe; give a file, or one of {', '.join(recipe_names())}") from None
     except OSError as error:
         raise SkyPartError(f"{path}: cannot be read ({error.strerror}); choose a recipe file") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:

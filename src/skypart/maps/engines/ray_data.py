@@ -159,9 +159,7 @@ class RayEngine:
 
         try:
             for rows in self._dataset(job, missing).iter_batches(batch_size=None, prefetch_batches=1):
-                for number, vectors, footprints in zip(
-                    rows["block"], rows["vectors"], rows["footprints"], strict=True
-                ):
+                for number, vectors, footprints in zip(rows["block"], rows["vectors"], rows["footprints"], strict=True):
                     found = np.frombuffer(vectors, dtype=np.float16).reshape(-1, job.embedder.dim)
                     table = np.frombuffer(footprints, dtype=np.float64).reshape(-1, 4)
                     put((int(number), EmbeddedBlock(found, table)))
