@@ -17,6 +17,7 @@ from skypart.evaluation.metrics import average_precision
 from skypart.evaluation.protocol import Vectors, embed_dataset, locations, stack
 from skypart.evaluation.ranking import rank_positives
 from skypart.evaluation.rerank import expand_queries, k_reciprocal_scores
+from skypart.experiments.wrappers import MODEL_WRAPPERS
 from skypart.images.weather import CONDITIONS, RENDERING
 
 CLEAN = "clean"
@@ -90,8 +91,9 @@ def measure(
     source: ImageSource, dataset: Dataset, profiles: Sequence[str], wrapper: str = "", seed: int = 0
 ) -> RowScores:
     """Rank all queries of a data set, clean and in the ten conditions of each weather profile."""
+    wrapper = "" if wrapper in MODEL_WRAPPERS else wrapper  # those are around the model already
     if wrapper and wrapper not in WRAPPERS:
-        raise SkyPartError(f"unknown wrapper {wrapper!r}; choose one of {', '.join(WRAPPERS)}")
+        raise SkyPartError(f"unknown wrapper {wrapper!r}; choose one of {', '.join((*WRAPPERS, *MODEL_WRAPPERS))}")
     found = {CLEAN: _rank(dataset, embed_dataset(dataset, source), wrapper)}
     for profile in profiles:
         for condition in CONDITIONS:

@@ -21,6 +21,7 @@ from skypart.evaluation.protocol import check_splits
 from skypart.evaluation.run import open_source
 from skypart.experiments.measure import RowScores, load_scores, measure, save_scores
 from skypart.experiments.plan import Plan, PresetPlan, RowPlan, RunPlan, WorldPlan, read_plan, recipe_file, slug
+from skypart.experiments.wrappers import MODEL_WRAPPERS
 from skypart.model.backbone import check_backbone
 from skypart.progress import console as progress_console
 from skypart.recipe_files import RECIPES
@@ -296,6 +297,8 @@ def _row_scores(
     """Scores of one row and seed, from the file or measured."""
     device = "cpu" if options.device == "auto" else options.device
     embedder = load(job.model, device, readout=row.readout or None)
+    if row.wrapper in MODEL_WRAPPERS:
+        embedder = MODEL_WRAPPERS[row.wrapper](embedder)
     file = options.out / "scores" / f"{slug(row.name)}-seed{job.seed}.npz"
     key = {
         "model": embedder.digest,
