@@ -3,7 +3,7 @@
     python benchmarks/locate.py [--shared ../shared] [--int8 default-int8.xml] [--photos 6]
 
 renders the maps and photos of benchmarks/calibration.py (the first --photos of each map, and the real photos of another
-place) and locates each with every search, one after the other: PyTorch with the map turned at every place (the default),
+place) and locates each with every search, one after the other: PyTorch with the map turned at every place (default),
 and, with an export of the default model (`skypart export default --to openvino --precision int8`), the same search and
 the one that turns the photo. Times are processor time as a ratio to one eager float32 embedding of the same photo,
 measured right before. The heading is unknown, and then known. Writes docs/results/locate-speed.md.
@@ -198,14 +198,15 @@ def page(rows: Sequence[dict[str, Any]], titles: Sequence[str]) -> list[str]:
         "",
         "The photos of [calibration.md](calibration.md), fewer per map, located by each search in turn in one process",
         "with one thread. Ratios are processor time over that of one eager float32 embedding of the same photo.",
-        "`turn the photo` is `LocateOptions(turn_photo=True)`. It is off by default: the shipped calibration was fitted",
-        "to the evidence of the default search, and is used here for both.",
+        "`turn the photo` is `LocateOptions(turn_photo=True)`. It is off by default: the shipped calibration was",
+        "fitted to the evidence of the default search, and is used here for both.",
         "",
         "| search | photos | median ratio | 99 % | passes, median | most passes |",
         "|---|---|---|---|---|---|",
     ]
     lines += [
-        f"| {title} | {each['photos']} | {each['p50']:.1f} | {each['p99']:.1f} | {each['passes']:.0f} | {each['most']:.0f} |"
+        f"| {title} | {each['photos']} | {each['p50']:.1f} | {each['p99']:.1f} | {each['passes']:.0f} | "
+        f"{each['most']:.0f} |"
         for title, each in found.items()
     ]
     lines += [
