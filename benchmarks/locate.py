@@ -97,10 +97,21 @@ def prepare(arguments: argparse.Namespace) -> tuple[Path, list[tuple[LabelledPho
             pose = random_pose(world, rng, altitude=(70.0, 200.0), tilt=(40.0, 90.0), fov=(45.0, 65.0), margin=130.0)
             photos.append((photo, pose.azimuth))
     photos += [(photo, None) for photo in real_photos(arguments.shared)[: arguments.photos]]
+    photos = interleaved(photos)
     embedder = load("default")
     index = arguments.work / f"{embedder.digest[:12]}.skyindex"
     build_index([str(path) for path in rasters], index, embedder, "default", ViewOptions((110.0, 170.0, 250.0), 0.45))
     return index, photos
+
+
+def interleaved(photos: Sequence[tuple[LabelledPhoto, float | None]]) -> list[tuple[LabelledPhoto, float | None]]:
+    """The photos of all maps by turns, so that an interrupted run has seen every map."""
+    seen: dict[Path, int] = {}
+    order = []
+    for number, (photo, _) in enumerate(photos):
+        turn = seen[photo.path.parent] = seen.get(photo.path.parent, -1) + 1
+        order.append((turn, number))
+    return [photos[number] for _, number in sorted(order)]
 
 
 def timed_locator(index: Path, embedder: Embedder, options: LocateOptions) -> tuple[Locator, StageClock]:
@@ -145,7 +156,10 @@ def _seconds(work: Callable[[], Any]) -> float:
 def locate_one(locator: Locator, clock: StageClock, photo: LabelledPhoto, heading: float | None) -> dict[str, Any]:
     """Locate a photo and measure its stages."""
     clock.seconds, clock.passes = dict.fromkeys(STAGES, 0.0), 0
-    embedder, kept = locator.embedder, (matching.fit_homography, search.match_patches)
+    embedder = locator.embedder
+    kept = [
+        (owner, name, getattr(owner, name)) for owner, name in ((matching, "fit_homography"), (search, "match_patches"))
+    ]
     started = time.process_time()
     with clock.measure("decode"):
         image = read_rgb(photo.path)
@@ -159,7 +173,8 @@ def locate_one(locator: Locator, clock: StageClock, photo: LabelledPhoto, headin
     finally:
         for name in ("preprocess", "embed_with_patches", "patch_tokens"):
             delattr(embedder, name)
-        matching.fit_homography, search.match_patches = kept  # type: ignore[misc]
+        for owner, name, original in kept:
+            setattr(owner, name, original)
     total = time.process_time() - started
     outcome = measure_outcome(photo, fix)
     error = None if outcome is None or outcome.outside else outcome.error_m
@@ -246,7 +261,6 @@ def main() -> None:
         "PyTorch, turn the map": ("PyTorch", LocateOptions(), False),
         "int8, turn the map": ("int8", LocateOptions(), False),
         "int8, turn the photo": ("int8", LocateOptions(turn_photo=True), False),
-        "PyTorch, heading known": ("PyTorch", LocateOptions(), True),
         "int8, heading known": ("int8", LocateOptions(), True),
     }
     searches = {

@@ -44,8 +44,9 @@ DEFAULT_FOV = 55.0
 """Field of view across the photo's width, in degrees, if the lens is unknown."""
 
 
-TURNS = ((0.0, 90.0, 180.0, 270.0), (45.0, 135.0, 225.0, 315.0))
-"""Angles by which a photo of unknown heading is turned, clockwise; the second group only if the first fails."""
+TURNS = (((0.0, 180.0, 90.0, 270.0), 2), ((45.0, 225.0, 135.0, 315.0), 1))
+"""Angles by which a photo of unknown heading is turned, clockwise, and how many of the matches at all places are
+repeated in the photo's perspective. The second group is tried only if the first fails."""
 
 
 @dataclass(frozen=True)
@@ -163,29 +164,41 @@ class MatchSearch:
     def _find_by_turns(self, photo: ImagePatches, image: RgbImage, places: Sequence[Footprint]) -> Refinement | None:
         """The best refinement over places and turns of the photo, coarse to fine.
 
-        Every place passes through the network once, north up. The photo is turned by quarters first, and by eighths
-        only if no place matches well. The best turn of a place is then matched in the photo's own perspective.
+        Every place passes through the network once, north up, and every turn of the photo once. The best place is
+        matched turn by turn, and a good match ends the search. Then the other places are matched with the same turns;
+        of all matches the best few are repeated in the photo's own perspective. Eighths of a turn come last.
         """
         shares = self.options.min_inlier_share, self.options.stop_inlier_share
         needed, sufficient = (share * len(photo.tokens) for share in shares)
         square = self.reader.embedder.preprocessing.resize(image)
-        views: dict[int, ImagePatches | None] = {}
+        views: dict[Footprint, ImagePatches | None] = {}
         best: Refinement | None = None
-        for angles in TURNS:
-            turned = [(angle, photo) for angle in angles if angle == 0]
-            others = [angle for angle in angles if angle != 0]
-            read = self.reader.read([turn_image(square, angle) for angle in others])
-            turned += zip(others, read, strict=True)
+        for angles, count in TURNS:
+            turned: list[tuple[float, ImagePatches]] = []
+            candidates: list[Refinement] = []
             for number, place in enumerate(places):
-                if number not in views:
+                if place not in views:
                     rendered = self._render(GroundView(place))
-                    views[number] = None if rendered is None else self.reader.read([rendered])[0]
-                view = views[number]
-                found = None if view is None else _best_turn(turned, view, place)
-                if found is not None:
-                    found = self._rewarp(photo, found)
-                    best = found if best is None else max(best, found, key=match_quality)
-                if best is not None and best.match.inliers >= max(needed, sufficient):
+                    views[place] = None if rendered is None else self.reader.read([rendered])[0]
+                view = views[place]
+                for turn, angle in enumerate(angles):
+                    if turn == len(turned):
+                        patches = self.reader.read([turn_image(square, angle)])[0] if angle else photo
+                        turned.append((angle, patches))
+                    found = None if view is None else _match_turn(*turned[turn], view, place)
+                    if found is None:
+                        continue
+                    if number == 0 and found.match.inliers >= needed:
+                        found = self._rewarp(photo, found)
+                        if found.match.inliers >= sufficient:
+                            return found
+                        best = found if best is None else max(best, found, key=match_quality)
+                    else:
+                        candidates.append(found)
+            for found in sorted(candidates, key=match_quality, reverse=True)[:count]:
+                again = self._rewarp(photo, found)
+                best = again if best is None else max(best, again, key=match_quality)
+                if best.match.inliers >= max(needed, sufficient):
                     return best
         return best if best is not None and best.match.inliers >= needed else None
 
@@ -251,15 +264,12 @@ def _can_turn(hints: Hints) -> bool:
     return hints.heading_deg is None and tilts_to_try(hints) == [90.0]
 
 
-def _best_turn(turned: Sequence[tuple[float, ImagePatches]], view: ImagePatches, place: Footprint) -> Refinement | None:
-    """The best match of a place's north-up image with the turned photos, as a match of the photo itself."""
-    found = []
-    for angle, patches in turned:
-        match = match_patches(patches, view)
-        if match is not None:
-            upright = replace(match, homography=match.homography @ turn_homography(angle))
-            found.append(refine_position(upright, place))
-    return max((each for each in found if each is not None), key=match_quality, default=None)
+def _match_turn(angle: float, turned: ImagePatches, view: ImagePatches, place: Footprint) -> Refinement | None:
+    """The match of a place's north-up image with the photo turned by `angle`, as a match of the photo itself."""
+    match = match_patches(turned, view)
+    if match is None:
+        return None
+    return refine_position(replace(match, homography=match.homography @ turn_homography(angle)), place)
 
 
 def tilted_view(place: Footprint, tilt: float, aspect: float, fov: float | None) -> GroundView:
