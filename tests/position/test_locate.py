@@ -583,3 +583,28 @@ def test_the_drone_position_needs_a_minimum_tilt(tilt: float, known: bool) -> No
     assert blind is None, "without a heading only a vertical camera has a known position"
     vertical = replace(camera, tilt_deg=89.0)
     assert drone_position(latitude=48.0, longitude=16.0, heading=None, ground_m=None, hints=vertical) is not None
+
+
+@pytest.mark.parametrize("shot", SHOTS, ids=str)
+def test_turning_the_photo_gives_the_same_place_in_fewer_passes(index: MapIndex, town: RgbImage, shot: Shot) -> None:
+    passes = []
+    for locator in (sure(index), sure(index, LocateOptions(turn_photo=True))):
+        fix = locator.locate(shot.photo(town))
+        assert fix.refined and error(fix, shot) < 4.0
+        assert fix.heading_deg is not None and abs((fix.heading_deg - shot.heading + 180) % 360 - 180) < 4.0
+        assert isinstance(locator.embedder, ColourEmbedder)
+        passes.append(locator.embedder.calls)
+    assert passes[1] < passes[0]
+
+
+def test_turning_the_photo_finds_nothing_elsewhere(index: MapIndex) -> None:
+    locator = sure(index, LocateOptions(turn_photo=True))
+    assert not any(locator.locate(shot.photo(quilt(77))).found for shot in SHOTS[:3])
+
+
+def test_a_known_heading_or_an_oblique_photo_is_not_turned(index: MapIndex, town: RgbImage) -> None:
+    usual, turning = sure(index), sure(index, LocateOptions(turn_photo=True))
+    photo = SHOTS[0].photo(town)
+    for hints in (Hints(heading_deg=0.0), Hints(tilt_deg=45.0)):
+        one, other = (replace(each.locate(photo, hints=hints), seconds=0.0) for each in (usual, turning))
+        assert one == other
