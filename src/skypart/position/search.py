@@ -58,8 +58,9 @@ class LocateOptions:
     inliers for a match to count; wrong places rarely reach it, and below it the vote is more often right.
     stop_inlier_share: share that ends the search. rewarp_rounds: how often the map is warped into the photo's
     perspective and matched again, as long as the match improves. turn_photo: if the heading is unknown, turn the photo,
-    once for all places, instead of the map at every place. It needs a third of the forward passes or fewer, but the
-    default calibration was not fitted to it.
+    once for all places, instead of the map at every place. follow: in a flight, match the ground around the photo
+    before first, in its perspective, and search only if that fails. enough_inlier_share: share from which a match is
+    not warped again. The default calibration was fitted to the defaults; see FAST for the others.
     """
 
     views: int = 48
@@ -69,6 +70,12 @@ class LocateOptions:
     stop_inlier_share: float = 0.2
     rewarp_rounds: int = 2
     turn_photo: bool = False
+    follow: bool = False
+    enough_inlier_share: float = 1.0
+
+
+FAST = LocateOptions(turn_photo=True, follow=True, enough_inlier_share=0.3)
+"""A search with few forward passes. No shipped calibration was fitted to its evidence: off by default."""
 
 
 def find_peaks(hits: Sequence[Hit]) -> list[Peak]:
@@ -134,11 +141,17 @@ class MatchSearch:
         peaks: Sequence[Peak],
         hints: Hints,
         image: RgbImage | None = None,
+        last: Refinement | None = None,
     ) -> Refinement | None:
         """The best refinement over places, tilts and headings; None if no match has enough inliers.
 
-        image: (h, w, 3) the photo itself, which `turn_photo` needs.
+        image: (h, w, 3) the photo itself, which `turn_photo` needs. last: of the photo before, which `follow` needs.
         """
+        if self.options.follow and last is not None:
+            found = self.match_views(photo, [_around(last)])
+            shares = self.options.min_inlier_share, self.options.stop_inlier_share
+            if found is not None and found.match.inliers >= max(shares) * len(photo.tokens):
+                return found
         if self.options.turn_photo and image is not None and _can_turn(hints):
             return self._find_by_turns(photo, image, self._places(hits, peaks))
         if hints.heading_deg is not None:
@@ -221,15 +234,10 @@ class MatchSearch:
 
         In the photo's own perspective many more patches of the right place match, and hardly more of a wrong one.
         """
-        for _ in range(self.options.rewarp_rounds):
-            ground = Footprint(
-                latitude=found.latitude,
-                longitude=found.longitude,
-                metres=WARP_EXTENT * found.ground_m,
-                rotation=found.heading_deg,
-            )
-            homography = between_footprints(found.footprint, ground) @ found.match.homography
-            again = self.match_views(photo, [GroundView(ground, homography)])
+        for round in range(self.options.rewarp_rounds):
+            if round and found.match.inliers >= self.options.enough_inlier_share * len(photo.tokens):
+                break
+            again = self.match_views(photo, [_around(found)])
             if again is None or match_quality(again) <= match_quality(found):
                 break
             found = again
@@ -257,6 +265,17 @@ class MatchSearch:
             return self.index.view(view.ground, size)
         image = self.index.view(view.ground, WARP_OVERSAMPLING * size)
         return None if image is None else warp(image, view.homography, size)
+
+
+def _around(found: Refinement) -> GroundView:
+    """The ground around a match, in the perspective of its photo."""
+    ground = Footprint(
+        latitude=found.latitude,
+        longitude=found.longitude,
+        metres=WARP_EXTENT * found.ground_m,
+        rotation=found.heading_deg,
+    )
+    return GroundView(ground, between_footprints(found.footprint, ground) @ found.match.homography)
 
 
 def _can_turn(hints: Hints) -> bool:
