@@ -24,7 +24,7 @@ import numpy as np
 from PIL import Image
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
-from benchmarks.calibration import SEED, maps, photograph, real_photos
+from benchmarks.calibration import INDEXED, SEED, maps, photograph, real_photos
 from benchmarks.page import write_page
 
 import skypart.position.matching as matching
@@ -46,6 +46,7 @@ from skypart.position.search import FAST, LocateOptions
 from skypart.worlds.appearance import sample_appearance
 from skypart.worlds.camera import random_pose
 from skypart.worlds.geotiff import write_geotiff
+from skypart.worlds.procedural import Region
 from skypart.worlds.render import render_drone, render_map
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -87,8 +88,8 @@ class StageClock:
         setattr(owner, name, timed)
 
 
-def prepare(arguments: argparse.Namespace) -> tuple[Path, list[tuple[LabelledPhoto, float | None]]]:
-    """The index, and photos with their headings; rendered and embedded where they are not there yet."""
+def prepare(arguments: argparse.Namespace, embedder: Embedder, index: Path) -> list[tuple[LabelledPhoto, float | None]]:
+    """Photos with their headings; they and the index are made where they are not there yet."""
     photos: list[tuple[LabelledPhoto, float | None]] = []
     rasters = []
     for name, (world, inside) in maps(arguments.shared).items():
@@ -102,16 +103,13 @@ def prepare(arguments: argparse.Namespace) -> tuple[Path, list[tuple[LabelledPho
             pose = random_pose(world, rng, altitude=(70.0, 200.0), tilt=(40.0, 90.0), fov=(45.0, 65.0), margin=130.0)
             photos.append((photo, pose.azimuth))
     photos += [(photo, None) for photo in real_photos(arguments.shared)[: arguments.photos]]
-    photos = interleaved(photos)
-    embedder = load("default")
-    index = arguments.work / f"{embedder.digest[:12]}.skyindex"
     build_index([str(path) for path in rasters], index, embedder, "default", ViewOptions((110.0, 170.0, 250.0), 0.45))
-    return index, photos
+    return interleaved(photos)
 
 
 def fly(arguments: argparse.Namespace) -> list[LabelledPhoto]:
     """Frames of a straight flight over the first map: 8 m/s at 120 m, one frame a second, tilted by 70 degrees."""
-    name, (world, _) = next(iter(maps(arguments.shared).items()))
+    name, world = f"{INDEXED[0]}-0", Region(SEED, 0, INDEXED[0], 800.0, 0.5).load()
     rng = np.random.default_rng([SEED, 999])
     look = sample_appearance(rng, "drone")
     frames = []
@@ -293,30 +291,44 @@ def main() -> None:
     parser.add_argument("--work", type=Path, default=ROOT / "runs" / "calibration")
     parser.add_argument("--photos", type=int, default=6, help="per map")
     parser.add_argument("--frames", type=int, default=12, help="of the flight")
+    parser.add_argument(
+        "--part",
+        default="all",
+        choices=("photos", "flight", "page", "all"),
+        help="page: from the photos located so far",
+    )
     parser.add_argument("--int8", default="", help="an int8 export of the default model")
     parser.add_argument("--out", type=Path, default=ROOT / "docs" / "results" / "locate-speed.md")
     arguments = parser.parse_args()
     os.environ.setdefault("OMP_NUM_THREADS", "1")
-    index, photos = prepare(arguments)
     eager = load("default")
     engines = {"PyTorch": eager} | ({"int8": load(arguments.int8)} if arguments.int8 else {})
+    index = arguments.work / f"{eager.digest[:12]}.skyindex"
+    cached, flown = arguments.work / "locate-rows.json", arguments.work / "locate-flight.json"
     chosen: dict[str, tuple[str, LocateOptions, bool]] = {
         "PyTorch, turn the map": ("PyTorch", LocateOptions(), False),
         "int8, turn the map": ("int8", LocateOptions(), False),
         "int8, FAST": ("int8", FAST, False),
         "int8, FAST, heading known": ("int8", FAST, True),
     }
-    searches = {
-        title: (*timed_locator(index, engines[engine], options), known)
-        for title, (engine, options, known) in chosen.items()
-        if engine in engines
-    }
-    rows = locate_all(searches, photos, eager, arguments.work / "locate-rows.json")
-    titles = list(searches)
-    if "int8" in engines:
-        rows += follow(*timed_locator(index, engines["int8"], FAST), fly(arguments), eager)
-        titles.append(FLIGHT)
-    write_page(arguments.out, page(rows, titles))
+    chosen = {title: each for title, each in chosen.items() if each[0] in engines}
+    if arguments.part in ("photos", "all"):
+        photos = prepare(arguments, eager, index)
+        searches = {
+            title: (*timed_locator(index, engines[engine], options), known)
+            for title, (engine, options, known) in chosen.items()
+        }
+        locate_all(searches, photos, eager, cached)
+    if arguments.part in ("flight", "all") and arguments.int8:
+        flight = follow(*timed_locator(index, engines["int8"], FAST), fly(arguments), eager)
+        write_text(flown, json.dumps(flight))
+    if arguments.part in ("page", "all"):
+        rows = json.loads(cached.read_text())
+        titles = list(chosen)
+        if flown.is_file():
+            rows += json.loads(flown.read_text())
+            titles.append(FLIGHT)
+        write_page(arguments.out, page(rows, titles))
 
 
 if __name__ == "__main__":
