@@ -245,7 +245,10 @@ def summary(rows: Sequence[dict[str, Any]]) -> dict[str, float]:
 
 
 def page(rows: Sequence[dict[str, Any]], titles: Sequence[str]) -> list[str]:
-    """The tables of the page."""
+    """The tables of the page, of the photos that every search has located."""
+    everywhere = [title for title in titles if "known" not in title and title != FLIGHT]
+    done = set.intersection(*({row["photo"] for row in rows if row["search"] == title} for title in everywhere))
+    rows = [row for row in rows if row["photo"] in done or row["search"] == FLIGHT]
     found = {title: summary([row for row in rows if row["search"] == title]) for title in titles}
     lines = [
         "# The time of `locate`",
@@ -295,7 +298,7 @@ def main() -> None:
         "--part",
         default="all",
         choices=("photos", "flight", "page", "all"),
-        help="page: from the photos located so far",
+        help="page: of the photos so far",
     )
     parser.add_argument("--int8", default="", help="an int8 export of the default model")
     parser.add_argument("--out", type=Path, default=ROOT / "docs" / "results" / "locate-speed.md")
