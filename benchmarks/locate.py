@@ -3,7 +3,7 @@
     python benchmarks/locate.py [--shared ../shared] [--int8 default-int8.xml] [--photos 6]
 
 renders the maps and photos of benchmarks/calibration.py (the first --photos of each map, and the real photos of another
-place) and locates each with every search, one after the other: PyTorch with the map turned at every place (the default),
+place) and locates each with every search, one after the other: PyTorch with the map turned at every place (default),
 and, with an export of the default model (`skypart export default --to openvino --precision int8`), the same search and
 the one that turns the photo. Times are processor time as a ratio to one eager float32 embedding of the same photo,
 measured right before. The heading is unknown, and then known. Writes docs/results/locate-speed.md.
@@ -16,18 +16,21 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from PIL import Image
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
-from benchmarks.calibration import SEED, maps, photograph, real_photos
+from benchmarks.calibration import INDEXED, SEED, maps, photograph, real_photos
 from benchmarks.page import write_page
 
 import skypart.position.matching as matching
 import skypart.position.search as search
-from skypart.atomic import write_text
+from skypart.atomic import atomic_path, write_text
+from skypart.datasets.rendering import Pose
 from skypart.embedding import Embedder, load
 from skypart.images.decode import read_rgb
 from skypart.maps.build import build_index
@@ -38,13 +41,16 @@ from skypart.position.confidence import CORRECT_WITHIN_M
 from skypart.position.fix import Hints
 from skypart.position.labelled import LabelledPhoto
 from skypart.position.locate import Locator
-from skypart.position.search import LocateOptions
+from skypart.position.matching import Refinement
+from skypart.position.search import FAST, LocateOptions
 from skypart.worlds.appearance import sample_appearance
 from skypart.worlds.camera import random_pose
 from skypart.worlds.geotiff import write_geotiff
-from skypart.worlds.render import render_map
+from skypart.worlds.procedural import Region
+from skypart.worlds.render import render_drone, render_map
 
 ROOT = Path(__file__).resolve().parent.parent
+FLIGHT = "int8, FAST, flight"
 STAGES = ("decode", "preprocess", "embed the photo", "map passes", "search", "cut and warp", "fit", "match")
 
 
@@ -82,8 +88,8 @@ class StageClock:
         setattr(owner, name, timed)
 
 
-def prepare(arguments: argparse.Namespace) -> tuple[Path, list[tuple[LabelledPhoto, float | None]]]:
-    """The index, and photos with their headings; rendered and embedded where they are not there yet."""
+def prepare(arguments: argparse.Namespace, embedder: Embedder, index: Path) -> list[tuple[LabelledPhoto, float | None]]:
+    """Photos with their headings; they and the index are made where they are not there yet."""
     photos: list[tuple[LabelledPhoto, float | None]] = []
     rasters = []
     for name, (world, inside) in maps(arguments.shared).items():
@@ -97,10 +103,48 @@ def prepare(arguments: argparse.Namespace) -> tuple[Path, list[tuple[LabelledPho
             pose = random_pose(world, rng, altitude=(70.0, 200.0), tilt=(40.0, 90.0), fov=(45.0, 65.0), margin=130.0)
             photos.append((photo, pose.azimuth))
     photos += [(photo, None) for photo in real_photos(arguments.shared)[: arguments.photos]]
-    embedder = load("default")
-    index = arguments.work / f"{embedder.digest[:12]}.skyindex"
     build_index([str(path) for path in rasters], index, embedder, "default", ViewOptions((110.0, 170.0, 250.0), 0.45))
-    return index, photos
+    return interleaved(photos)
+
+
+def fly(arguments: argparse.Namespace) -> list[LabelledPhoto]:
+    """Frames of a straight flight over the first map: 8 m/s at 120 m, one frame a second, tilted by 70 degrees."""
+    name, world = f"{INDEXED[0]}-0", Region(SEED, 0, INDEXED[0], 800.0, 0.5).load()
+    rng = np.random.default_rng([SEED, 999])
+    look = sample_appearance(rng, "drone")
+    frames = []
+    for number in range(arguments.frames):
+        pose = Pose((250.0 + 8.0 * number, -400.0), 120.0, 70.0, 75.0, 55.0)
+        path = arguments.work / f"flight-{name}" / f"{number:03d}.jpg"
+        if not path.is_file():
+            with atomic_path(path) as temporary:
+                Image.fromarray(render_drone(world, pose, 320, look, rng)).save(temporary)
+        longitude, latitude = world.lonlat(*pose.target)
+        frames.append(LabelledPhoto(path=path, latitude=latitude, longitude=longitude))
+    return frames
+
+
+def follow(
+    locator: Locator, clock: StageClock, frames: Sequence[LabelledPhoto], eager: Embedder
+) -> list[dict[str, Any]]:
+    """One row per frame of a flight but the first."""
+    rows, last = [], None
+    for frame in frames:
+        inputs = eager.preprocess([read_rgb(frame.path)])
+        unit = min(_seconds(partial(eager.embed_inputs, inputs)) for _ in range(3))
+        row, last = locate_one(locator, clock, frame, None, last)
+        rows.append({"photo": frame.path.name, "search": FLIGHT, "unit": unit, **row})
+    return rows[1:]
+
+
+def interleaved(photos: Sequence[tuple[LabelledPhoto, float | None]]) -> list[tuple[LabelledPhoto, float | None]]:
+    """The photos of all maps by turns, so that an interrupted run has seen every map."""
+    seen: dict[Path, int] = {}
+    order = []
+    for number, (photo, _) in enumerate(photos):
+        turn = seen[photo.path.parent] = seen.get(photo.path.parent, -1) + 1
+        order.append((turn, number))
+    return [photos[number] for _, number in sorted(order)]
 
 
 def timed_locator(index: Path, embedder: Embedder, options: LocateOptions) -> tuple[Locator, StageClock]:
@@ -126,11 +170,11 @@ def locate_all(
         if all((name, title) in done for title in searches):
             continue
         inputs = eager.preprocess([read_rgb(photo.path)])
-        unit = min(_seconds(lambda inputs=inputs: eager.embed_inputs(inputs)) for _ in range(3))  # type: ignore[misc]
+        unit = min(_seconds(partial(eager.embed_inputs, inputs)) for _ in range(3))
         for title, (locator, clock, known) in searches.items():
             if (name, title) in done or (known and heading is None):
                 continue
-            row = locate_one(locator, clock, photo, heading if known else None)
+            row, _ = locate_one(locator, clock, photo, heading if known else None)
             rows.append({"photo": name, "search": title, "unit": unit, **row})
         write_text(cache, json.dumps(rows))
     return rows
@@ -142,10 +186,19 @@ def _seconds(work: Callable[[], Any]) -> float:
     return time.process_time() - started
 
 
-def locate_one(locator: Locator, clock: StageClock, photo: LabelledPhoto, heading: float | None) -> dict[str, Any]:
+def locate_one(
+    locator: Locator,
+    clock: StageClock,
+    photo: LabelledPhoto,
+    heading: float | None,
+    last: Refinement | None = None,
+) -> tuple[dict[str, Any], Refinement | None]:
     """Locate a photo and measure its stages."""
     clock.seconds, clock.passes = dict.fromkeys(STAGES, 0.0), 0
-    embedder, kept = locator.embedder, (matching.fit_homography, search.match_patches)
+    embedder = locator.embedder
+    kept = [
+        (owner, name, getattr(owner, name)) for owner, name in ((matching, "fit_homography"), (search, "match_patches"))
+    ]
     started = time.process_time()
     with clock.measure("decode"):
         image = read_rgb(photo.path)
@@ -155,18 +208,19 @@ def locate_one(locator: Locator, clock: StageClock, photo: LabelledPhoto, headin
     clock.wrap(matching, "fit_homography", "fit")
     clock.wrap(search, "match_patches", "match")
     try:
-        fix = locator.locate(image, hints=Hints(heading_deg=heading))
+        fix, last = locator.locate_next(image, last, hints=Hints(heading_deg=heading))
     finally:
         for name in ("preprocess", "embed_with_patches", "patch_tokens"):
             delattr(embedder, name)
-        matching.fit_homography, search.match_patches = kept  # type: ignore[misc]
+        for owner, name, original in kept:
+            setattr(owner, name, original)
     total = time.process_time() - started
     outcome = measure_outcome(photo, fix)
     error = None if outcome is None or outcome.outside else outcome.error_m
     evidence = None if fix.evidence is None else fix.evidence.inliers
     stages = clock.seconds | {"other": total - sum(clock.seconds.values())}
     facts = {"outside": photo.latitude is None, "found": fix.found, "error": error, "radius": fix.radius_m}
-    return {"total": total, "stages": stages, "passes": clock.passes, "inliers": evidence, **facts}
+    return {"total": total, "stages": stages, "passes": clock.passes, "inliers": evidence, **facts}, last
 
 
 def summary(rows: Sequence[dict[str, Any]]) -> dict[str, float]:
@@ -191,21 +245,26 @@ def summary(rows: Sequence[dict[str, Any]]) -> dict[str, float]:
 
 
 def page(rows: Sequence[dict[str, Any]], titles: Sequence[str]) -> list[str]:
-    """The tables of the page."""
+    """The tables of the page, of the photos that every search has located."""
+    everywhere = [title for title in titles if "known" not in title and title != FLIGHT]
+    done = set.intersection(*({row["photo"] for row in rows if row["search"] == title} for title in everywhere))
+    rows = [row for row in rows if row["photo"] in done or row["search"] == FLIGHT]
     found = {title: summary([row for row in rows if row["search"] == title]) for title in titles}
     lines = [
         "# The time of `locate`",
         "",
         "The photos of [calibration.md](calibration.md), fewer per map, located by each search in turn in one process",
         "with one thread. Ratios are processor time over that of one eager float32 embedding of the same photo.",
-        "`turn the photo` is `LocateOptions(turn_photo=True)`. It is off by default: the shipped calibration was fitted",
-        "to the evidence of the default search, and is used here for both.",
+        "`FAST` is `skypart.position.search.FAST`: it turns the photo instead of the map. It is off by default: the",
+        "shipped calibration was fitted to the evidence of the default search, and is used here for both. `flight` is",
+        "a rendered flight, whose frames after the first are matched around the frame before.",
         "",
         "| search | photos | median ratio | 99 % | passes, median | most passes |",
         "|---|---|---|---|---|---|",
     ]
     lines += [
-        f"| {title} | {each['photos']} | {each['p50']:.1f} | {each['p99']:.1f} | {each['passes']:.0f} | {each['most']:.0f} |"
+        f"| {title} | {each['photos']} | {each['p50']:.1f} | {each['p99']:.1f} | {each['passes']:.0f} | "
+        f"{each['most']:.0f} |"
         for title, each in found.items()
     ]
     lines += [
@@ -234,27 +293,45 @@ def main() -> None:
     parser.add_argument("--shared", type=Path, default=ROOT.parent / "shared")
     parser.add_argument("--work", type=Path, default=ROOT / "runs" / "calibration")
     parser.add_argument("--photos", type=int, default=6, help="per map")
+    parser.add_argument("--frames", type=int, default=12, help="of the flight")
+    parser.add_argument(
+        "--part",
+        default="all",
+        choices=("photos", "flight", "page", "all"),
+        help="page: of the photos so far",
+    )
     parser.add_argument("--int8", default="", help="an int8 export of the default model")
     parser.add_argument("--out", type=Path, default=ROOT / "docs" / "results" / "locate-speed.md")
     arguments = parser.parse_args()
     os.environ.setdefault("OMP_NUM_THREADS", "1")
-    index, photos = prepare(arguments)
     eager = load("default")
     engines = {"PyTorch": eager} | ({"int8": load(arguments.int8)} if arguments.int8 else {})
+    index = arguments.work / f"{eager.digest[:12]}.skyindex"
+    cached, flown = arguments.work / "locate-rows.json", arguments.work / "locate-flight.json"
     chosen: dict[str, tuple[str, LocateOptions, bool]] = {
         "PyTorch, turn the map": ("PyTorch", LocateOptions(), False),
         "int8, turn the map": ("int8", LocateOptions(), False),
-        "int8, turn the photo": ("int8", LocateOptions(turn_photo=True), False),
-        "PyTorch, heading known": ("PyTorch", LocateOptions(), True),
-        "int8, heading known": ("int8", LocateOptions(), True),
+        "int8, FAST": ("int8", FAST, False),
+        "int8, FAST, heading known": ("int8", FAST, True),
     }
-    searches = {
-        title: (*timed_locator(index, engines[engine], options), known)
-        for title, (engine, options, known) in chosen.items()
-        if engine in engines
-    }
-    rows = locate_all(searches, photos, eager, arguments.work / "locate-rows.json")
-    write_page(arguments.out, page(rows, list(searches)))
+    chosen = {title: each for title, each in chosen.items() if each[0] in engines}
+    if arguments.part in ("photos", "all"):
+        photos = prepare(arguments, eager, index)
+        searches = {
+            title: (*timed_locator(index, engines[engine], options), known)
+            for title, (engine, options, known) in chosen.items()
+        }
+        locate_all(searches, photos, eager, cached)
+    if arguments.part in ("flight", "all") and arguments.int8:
+        flight = follow(*timed_locator(index, engines["int8"], FAST), fly(arguments), eager)
+        write_text(flown, json.dumps(flight))
+    if arguments.part in ("page", "all"):
+        rows = json.loads(cached.read_text())
+        titles = list(chosen)
+        if flown.is_file():
+            rows += json.loads(flown.read_text())
+            titles.append(FLIGHT)
+        write_page(arguments.out, page(rows, titles))
 
 
 if __name__ == "__main__":

@@ -26,7 +26,7 @@ def test_an_unknown_name_raises_attribute_error() -> None:
         skypart.lode  # noqa: B018
 
 
-HEAVY = ("torch", "matplotlib", "rasterio", "cv2")
+HEAVY = ("torch", "matplotlib", "rasterio", "cv2", "scipy", "faiss", "fastapi", "onnxruntime", "openvino", "nncf")
 """Packages that take long to import and are not needed for the first line of help."""
 
 
@@ -38,6 +38,7 @@ HEAVY = ("torch", "matplotlib", "rasterio", "cv2")
         "from skypart.cli import app; app(['--help'], standalone_mode=False)",
         "from skypart.cli import app; app(['--version'], standalone_mode=False)",
         "from skypart.cli import app; app(['index', '--help'], standalone_mode=False)",
+        "from skypart.cli import app; app(['export', '--help'], standalone_mode=False)",
     ],
 )
 def test_import_and_help_load_no_heavy_package(code: str) -> None:

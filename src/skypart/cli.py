@@ -194,6 +194,25 @@ def export(
 
 
 @app.command()
+def bench(
+    model: Annotated[str, typer.Argument(help=_MODEL_HELP)] = "default",
+    exported: Annotated[list[Path] | None, typer.Argument(help="Exports of it, .onnx or .xml.")] = None,
+    sizes: Annotated[str, typer.Option(help="Input sizes, comma-separated (default: those of the models).")] = "",
+    batches: Annotated[str, typer.Option(help="Batch sizes, comma-separated.")] = "1,8",
+    rounds: Annotated[int, typer.Option(help="Measurements of each.")] = 10,
+    compile: Annotated[bool, typer.Option("--compile", help="Also measure torch.compile.")] = False,
+) -> None:
+    """Measure how fast a model runs here, in PyTorch and as exported, in turns."""
+    from rich.console import Console
+
+    from skypart.export.bench import bench_tables, read_numbers, run_bench
+
+    result = run_bench(model, exported or [], read_numbers(sizes), read_numbers(batches), rounds, compile)
+    for table in bench_tables(result):
+        Console().print(table)
+
+
+@app.command()
 def train(
     recipe: Annotated[Path, typer.Argument(help="Recipe: a file, or one of ours by name, e.g. sues200.")],
     overrides: Annotated[list[str] | None, typer.Argument(help="section.key=value, e.g. data.root=/data/SUES.")] = None,

@@ -9,6 +9,9 @@ PACKAGES = {
     "rasterio": "", "pyproj": "", "huggingface_hub": "", "tensorboard": "",
     "transformers": "pip install 'skypart[transformers]'  (other backbones, e.g. DINOv3)",
     "wandb": "pip install 'skypart[wandb]'  (second training logger)",
+    "onnxruntime": "pip install 'skypart[onnx]'  (runs exported .onnx models)",
+    "openvino": "pip install 'skypart[openvino]'  (runs exported .xml models)",
+    "nncf": "pip install 'skypart[export]'  (`skypart export`, int8)",
 }  # fmt: skip
 
 
@@ -22,7 +25,21 @@ def report() -> list[tuple[str, str, str]]:
             rows.append((name, version(name), ""))
         except PackageNotFoundError:
             rows.append((name, "not installed", remedy or "pip install -c constraints.txt -e ."))
-    return [*rows, *_machine(), *_weights()]
+    return [*rows, _engine(), *_machine(), *_weights()]
+
+
+def _engine() -> tuple[str, str, str]:
+    """Which engine runs which model, and why."""
+    engines = {".safetensors": "PyTorch"}
+    for name, package, suffix in (("ONNX Runtime", "onnxruntime", ".onnx"), ("OpenVINO", "openvino", ".xml")):
+        try:
+            engines[suffix] = f"{name} {version(package)}"
+        except PackageNotFoundError:
+            continue
+    found = ", ".join(f"{engine} for {suffix}" for suffix, engine in engines.items())
+    reason = "the suffix of the model selects it, and `default` is .safetensors"
+    remedy = "" if ".xml" in engines else "pip install 'skypart[export]', then `skypart export default --to openvino`"
+    return "engine", f"{found} ({reason})", remedy
 
 
 def _machine() -> list[tuple[str, str, str]]:

@@ -33,7 +33,10 @@ pytest.importorskip("openvino", reason="the extra `export` is not installed")
 pytest.importorskip("onnxscript", reason="the extra `export` is not installed")
 pytest.importorskip("nncf", reason="the extra `export` is not installed")
 
-FEW = {"calibration": 12, "parity": 12}
+
+def quick(to: str, precision: str = "fp32", size: int | None = None) -> ExportOptions:
+    """Options with few images."""
+    return ExportOptions(to, precision, size, calibration=12, parity=12)
 
 
 @pytest.fixture(scope="module")
@@ -44,7 +47,7 @@ def exports(tmp_path_factory: pytest.TempPathFactory) -> Path:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("skypart.export.run.render_places", scenes)
         for to, suffix in (("onnx", ".onnx"), ("openvino", ".xml")):
-            export_model(str(folder / "model.safetensors"), folder / f"model{suffix}", ExportOptions(to, **FEW))
+            export_model(str(folder / "model.safetensors"), folder / f"model{suffix}", quick(to))
     return folder
 
 
@@ -98,7 +101,7 @@ def test_an_export_gives_the_embeddings_and_tokens_of_pytorch(exports: Path, mod
 @pytest.mark.slow
 def test_an_export_has_the_size_that_is_asked_for(model: Path, tmp_path: Path) -> None:
     file = tmp_path / "out.onnx"
-    export_model(str(model), file, ExportOptions("onnx", size=42, **FEW))
+    export_model(str(model), file, quick("onnx", size=42))
     content = json.loads(contract_file(file).read_text())
     assert content["input"]["shape"] == ["n", 3, 42, 42]
     assert content["preprocessing"]["mean"] == [0.485, 0.456, 0.406]
@@ -118,7 +121,7 @@ def test_reduced_precisions_are_written_and_smaller(
     sizes = {}
     for precision in ("fp32", "fp16", "int8"):
         file = tmp_path / f"{precision}{suffix}"
-        export_model(str(model), file, ExportOptions(to, precision, **FEW))
+        export_model(str(model), file, quick(to, precision))
         weights = file.with_suffix(".bin") if to == "openvino" else file
         sizes[precision] = weights.stat().st_size
         assert skypart.load(file).embed([scene()]).shape == (1, 48)
@@ -186,7 +189,7 @@ def test_options_that_an_export_has_fixed_are_errors(exports: Path, tmp_path: Pa
     shutil.copyfile(contract_file(exports / "model.onnx"), contract_file(file))
     for options, words in (({"size": 42}, "--size 42"), ({"device": "cuda"}, "CPU"), ({"readout": "cls"}, "readout")):
         with pytest.raises(SkyPartError, match=words):
-            skypart.load(file, **options)  # type: ignore[arg-type]
+            skypart.load(file, **options)
     contract_file(file).unlink()
     with pytest.raises(SkyPartError, match="export again"):
         skypart.load(file)

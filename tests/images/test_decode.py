@@ -12,6 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import cv2
 import numpy as np
 import pytest
 import rasterio
@@ -19,7 +20,8 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from skypart.errors import SkyPartError
-from skypart.images.decode import list_photos, open_image, read_rgb
+from skypart.images.decode import MIN_OVERSAMPLING, list_photos, open_image, read_photo, read_rgb
+from skypart.images.preprocess import Preprocessing
 
 Pixels = NDArray[np.uint8]
 
@@ -345,3 +347,43 @@ def test_32_bit_images_need_little_extra_memory(tmp_path: Path) -> None:
     assert peak < 16 * values.size, "bytes per pixel allocated by numpy"
     expected = np.round((values - float(values.min())) / (values.size - 1) * 255)
     assert np.array_equal(seen[..., 1], expected)
+
+
+def large_photo(path: Path, orientation: int = 1) -> Path:
+    """A JPEG of 2400 x 1600 pixels with structure of all sizes."""
+    rng = np.random.default_rng(3)
+    total = np.full((1600, 2400, 3), 120.0, np.float32)
+    for cells, strength in ((12, 40), (100, 20), (600, 10)):
+        coarse = rng.normal(0, strength, (cells, cells, 3)).astype(np.float32)
+        total += cv2.resize(coarse, (2400, 1600), interpolation=cv2.INTER_CUBIC)
+    exif = Image.Exif()
+    exif[0x0112] = orientation
+    Image.fromarray(np.clip(total, 0, 255).astype(np.uint8)).save(path, quality=92, exif=exif)
+    return path
+
+
+@pytest.mark.parametrize("size", [224, 392, 448])
+def test_a_large_jpeg_scaled_by_the_decoder_is_within_a_grey_level_of_the_training_path(
+    tmp_path: Path, size: int
+) -> None:
+    file = large_photo(tmp_path / "large.jpg")
+    whole, reduced = read_rgb(file), read_photo(file, size)
+    assert reduced.shape[0] < whole.shape[0] and min(reduced.shape[:2]) >= MIN_OVERSAMPLING * size
+    preprocessing = Preprocessing(size=size)
+    expected = preprocessing.resize(whole).astype(np.float64)
+    assert np.abs(preprocessing.resize(reduced) - expected).mean() < 1.0
+    np.testing.assert_array_equal(preprocessing(file), preprocessing(reduced))
+
+
+def test_a_large_jpeg_stays_upright(tmp_path: Path) -> None:
+    upright, turned = large_photo(tmp_path / "a.jpg"), large_photo(tmp_path / "b.jpg", 6)
+    np.testing.assert_array_equal(read_photo(turned, 100), np.rot90(read_photo(upright, 100), -1))
+
+
+def test_small_photos_and_other_formats_are_decoded_whole(tmp_path: Path) -> None:
+    image = read_rgb(large_photo(tmp_path / "large.jpg"))
+    Image.fromarray(image).save(tmp_path / "large.png")
+    Image.fromarray(image[:800]).save(tmp_path / "small.jpg")
+    for file in (tmp_path / "large.png", tmp_path / "small.jpg"):
+        np.testing.assert_array_equal(read_photo(file, 56), read_rgb(file))
+    assert read_photo(image, 56) is image

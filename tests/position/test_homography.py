@@ -14,6 +14,8 @@ from skypart.position.homography import (
     is_plausible,
     oblique_homography,
     transform,
+    turn_homography,
+    turn_image,
     warp,
 )
 
@@ -188,3 +190,18 @@ def test_a_tilted_photo_sees_the_ground_where_its_rays_meet_it(tilt: float, fov:
             expected = [0.5 + east / (3 * width), 0.5 - (north - middle) / (3 * width)]
             mapped = transform(oblique_homography(tilt, fov, aspect, 3.0), np.array([[u, v]]))[0]
             np.testing.assert_allclose(mapped, expected, atol=1e-9)
+
+
+@pytest.mark.parametrize("angle", [0.0, 45.0, 90.0, 180.0, 225.0, 270.0])
+def test_a_turned_image_agrees_with_its_homography(angle: float) -> None:
+    """A bright spot right of the centre moves clockwise: by 90 degrees, it is below the centre."""
+    image = np.zeros((101, 101, 3), np.uint8)
+    image[48:53, 78:83] = 255
+    turned = turn_image(image, angle)
+    rows, columns = np.nonzero(turned[..., 0] > 100)
+    found = (np.array([columns.mean(), rows.mean()]) + 0.5) / 101
+    expected = transform(turn_homography(angle), np.array([[80.5 / 101, 0.5]]))[0]
+    np.testing.assert_allclose(found, expected, atol=0.006)
+    radians = np.radians(angle)
+    direction = np.array([np.cos(radians), np.sin(radians)])  # y points down
+    np.testing.assert_allclose(expected - 0.5, 30 / 101 * direction, atol=1e-9)

@@ -22,7 +22,7 @@ from skypart.position.camera import drone_position, ground_width
 from skypart.position.confidence import Calibration, default_calibration
 from skypart.position.fix import Fix, Hints, Place, Prior
 from skypart.position.locate import Locator, angle_between, distinct_hits, unusable_reason
-from skypart.position.search import LocateOptions, tilted_view
+from skypart.position.search import FAST, LocateOptions, tilted_view
 from tests.maps.makers import write_raster
 from tests.position.stand_in import EDGE, NORTH, SURE, ColourEmbedder, Shot, make_index, quilt, write_quilt
 from tests.position.test_search import hits
@@ -583,3 +583,54 @@ def test_the_drone_position_needs_a_minimum_tilt(tilt: float, known: bool) -> No
     assert blind is None, "without a heading only a vertical camera has a known position"
     vertical = replace(camera, tilt_deg=89.0)
     assert drone_position(latitude=48.0, longitude=16.0, heading=None, ground_m=None, hints=vertical) is not None
+
+
+@pytest.mark.parametrize("shot", SHOTS, ids=str)
+def test_turning_the_photo_gives_the_same_place_in_fewer_passes(index: MapIndex, town: RgbImage, shot: Shot) -> None:
+    passes = []
+    for locator in (sure(index), sure(index, LocateOptions(turn_photo=True))):
+        fix = locator.locate(shot.photo(town))
+        assert fix.refined and error(fix, shot) < 4.0
+        assert fix.heading_deg is not None and abs((fix.heading_deg - shot.heading + 180) % 360 - 180) < 4.0
+        assert isinstance(locator.embedder, ColourEmbedder)
+        passes.append(locator.embedder.calls)
+    assert passes[1] < passes[0]
+
+
+def test_turning_the_photo_finds_nothing_elsewhere(index: MapIndex) -> None:
+    locator = sure(index, LocateOptions(turn_photo=True))
+    assert not any(locator.locate(shot.photo(quilt(77))).found for shot in SHOTS[:3])
+
+
+def test_a_known_heading_or_an_oblique_photo_is_not_turned(index: MapIndex, town: RgbImage) -> None:
+    usual, turning = sure(index), sure(index, LocateOptions(turn_photo=True))
+    photo = SHOTS[0].photo(town)
+    for hints in (Hints(heading_deg=0.0), Hints(tilt_deg=45.0)):
+        one, other = (replace(each.locate(photo, hints=hints), seconds=0.0) for each in (usual, turning))
+        assert one == other
+
+
+def test_a_photo_of_a_flight_is_matched_around_the_one_before_in_two_passes(index: MapIndex, town: RgbImage) -> None:
+    locator = sure(index, FAST)
+    assert isinstance(locator.embedder, ColourEmbedder)
+    before, after = Shot(20.0, -40.0, 30.0, 100.0), Shot(28.0, -31.0, 34.0, 103.0)
+    first, last = locator.locate_next(before.photo(town), None)
+    assert first.found and last is not None
+    calls = locator.embedder.calls
+    second, _ = locator.locate_next(after.photo(town), last)
+    assert second.found and error(second, after) < 4.0 and locator.embedder.calls - calls == 2
+    assert second.heading_deg == pytest.approx(34.0, abs=4.0)
+
+
+def test_a_photo_far_from_the_one_before_is_searched_everywhere(index: MapIndex, town: RgbImage) -> None:
+    locator = sure(index, FAST)
+    _, last = locator.locate_next(SHOTS[0].photo(town), None)
+    fix, _ = locator.locate_next(SHOTS[5].photo(town), last)
+    assert fix.found and error(fix, SHOTS[5]) < 4.0
+
+
+def test_the_photo_before_is_not_used_by_default(index: MapIndex, town: RgbImage) -> None:
+    _, last = sure(index).locate_next(SHOTS[0].photo(town), None)
+    photo = Shot(28.0, -31.0, 4.0, 100.0).photo(town)
+    alone, after = (replace(sure(index).locate_next(photo, each)[0], seconds=0.0) for each in (None, last))
+    assert alone == after

@@ -96,7 +96,8 @@ def _nearest_other(queries: Floats, gallery: Floats) -> NDArray[np.int64]:
     """(n,) for each query, the most similar image of the gallery that is not itself."""
     similar = queries @ gallery.T
     np.fill_diagonal(similar, -np.inf)
-    return similar.argmax(axis=1)
+    nearest: NDArray[np.int64] = similar.argmax(axis=1)
+    return nearest
 
 
 def _recall(vectors: Floats, places: Places) -> float:

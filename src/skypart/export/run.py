@@ -68,11 +68,11 @@ def export_model(name: str, output: Path, options: ExportOptions) -> Parity:
     check_writable(output)
     source = load_torch(name, "cpu", options.size)
     digest = source.digest  # of the whole model, before blocks are dropped
-    contract = _contract(source, digest, options)
+    contract = build_contract(source, digest, options)
     trim_unused_blocks(source)
     with tempfile.TemporaryDirectory(dir=output.parent, prefix=".export-") as folder:
         draft = Path(folder) / f"draft{suffix}"
-        _write(source, draft, options)
+        write_graph(source, draft, options)
         write_text(contract_file(draft), contract.to_json())
         exported = load(draft)
         found = measure_parity(source, exported, _parity_images(options), options.precision)
@@ -90,7 +90,7 @@ def export_model(name: str, output: Path, options: ExportOptions) -> Parity:
     return found
 
 
-def _contract(source: TorchEmbedder, weights: str, options: ExportOptions) -> ExportContract:
+def build_contract(source: TorchEmbedder, weights: str, options: ExportOptions) -> ExportContract:
     """The contract of an export of `source`."""
     calibrated = [str(path) for path in options.images] if options.precision == "int8" else []
     key = json.dumps([weights, options.to, options.precision, calibrated, options.calibration])
@@ -106,7 +106,7 @@ def _contract(source: TorchEmbedder, weights: str, options: ExportOptions) -> Ex
     )
 
 
-def _write(source: TorchEmbedder, draft: Path, options: ExportOptions) -> None:
+def write_graph(source: TorchEmbedder, draft: Path, options: ExportOptions) -> None:
     """Write the graph in the wanted format and precision."""
     plain = draft.with_name("plain.onnx")
     write_onnx(source, plain)

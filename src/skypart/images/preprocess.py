@@ -9,7 +9,7 @@ from PIL import Image
 
 from skypart.errors import SkyPartError
 from skypart.images.contrast import stretch_contrast
-from skypart.images.decode import ImageLike, RgbImage, read_rgb
+from skypart.images.decode import ImageLike, RgbImage, read_photo
 
 MEAN = (0.485, 0.456, 0.406)
 STD = (0.229, 0.224, 0.225)
@@ -50,7 +50,7 @@ class Preprocessing:
 
     def __call__(self, source: ImageLike) -> NDArray[np.float32]:
         """Turn a path, PIL image or array into a (3, size, size) float32 model input."""
-        return self.finish(self.resize(read_rgb(source)))
+        return self.finish(self.resize(read_photo(source, self.size)))
 
     def finish(self, image: RgbImage) -> NDArray[np.float32]:
         """Turn a resized image, (size, size, 3) uint8, into a (3, size, size) float32 model input."""

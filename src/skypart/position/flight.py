@@ -25,6 +25,7 @@ from skypart.position.fix import Fix, Hints, Prior
 from skypart.position.frames import Frame, Frames, open_frames
 from skypart.position.locate import Locator
 from skypart.position.photos import check_prior_order
+from skypart.position.matching import Refinement
 from skypart.position.score import TrackScore, Truth, check_truth_covers, read_truth, score_track
 from skypart.position.track import TrackOptions, TrackPoint, raw_track
 from skypart.position.track_filter import TrackFilter, smooth_track
@@ -96,9 +97,13 @@ def follow_flight(
     options = replace(options or TrackOptions(), area_km2=max(area_km2(index.bounds), MIN_AREA_KM2))
     background = MapBackground(index.bounds, lambda part: index.render(box=part)) if index.sources else None
 
+    last: Refinement | None = None
+
     def locate(photo: Frame) -> Fix:
+        nonlocal last
         known = merge_hints(hints, photo.hints or Hints()) if hints else photo.hints
-        return locator.locate(photo.image, name=photo.name, prior=prior, hints=known)
+        fix, last = locator.locate_next(photo.image, last, name=photo.name, prior=prior, hints=known)
+        return fix
 
     return run_flight(
         source,

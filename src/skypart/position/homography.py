@@ -117,7 +117,7 @@ def turn_image(image: RgbImage, angle: float) -> RgbImage:
     """A square image (n, n, 3) turned clockwise by `angle` degrees; exact for multiples of 90, else black corners."""
     if angle % 90 == 0:
         return np.ascontiguousarray(np.rot90(image, -round(angle / 90)))
-    return warp(image, np.linalg.inv(turn_homography(angle)), len(image))
+    return warp(image, turn_homography(-angle), len(image))
 
 
 def oblique_homography(tilt: float, fov: float, aspect: float, extent: float) -> Homography:

@@ -69,21 +69,38 @@ class Locator:
         self, image: RgbImage, *, name: str = "photo", prior: Prior | None = None, hints: Hints | None = None
     ) -> Fix:
         """Locate one photo (h, w, 3) uint8. Without a fix the result has a reason."""
+        return self.locate_next(image, None, name=name, prior=prior, hints=hints)[0]
+
+    def locate_next(
+        self,
+        image: RgbImage,
+        last: Refinement | None,
+        *,
+        name: str = "photo",
+        prior: Prior | None = None,
+        hints: Hints | None = None,
+    ) -> tuple[Fix, Refinement | None]:
+        """`locate` for a photo of a flight. last: the match of the photo before; returned is that of this photo.
+
+        Both are None if there is no match, or it gave no fix. `LocateOptions.follow` says whether it is used.
+        """
         started = time.monotonic()
         hints = hints or Hints()
         reason = unusable_reason(image)
         if reason:
-            return Fix(photo=name, reason=reason, calibrated=self.calibrated, seconds=time.monotonic() - started)
+            seconds = time.monotonic() - started
+            return Fix(photo=name, reason=reason, calibrated=self.calibrated, seconds=seconds), None
         embedding, photo = self.reader.read_photo(image)
         hits = self.rank_views(embedding, prior, hints)
         if not hits:
             where = "within the given radius" if prior else "in this index"
             seconds = time.monotonic() - started
-            return Fix(photo=name, reason=f"the map has no view {where}", calibrated=self.calibrated, seconds=seconds)
+            reason = f"the map has no view {where}"
+            return Fix(photo=name, reason=reason, calibrated=self.calibrated, seconds=seconds), None
         peaks = find_peaks(hits)
-        refined = self.search.find(photo, hits, peaks, hints, image) if self.options.headings else None
+        refined = self.search.find(photo, hits, peaks, hints, image, last) if self.options.headings else None
         fix = self._judge(name, hits, peaks, refined, hints)
-        return replace(fix, seconds=time.monotonic() - started)
+        return replace(fix, seconds=time.monotonic() - started), refined if fix.found else None
 
     def rank_views(self, embedding: NDArray[np.float32], prior: Prior | None, hints: Hints) -> list[Hit]:
         """The views most similar to an embedding (dim,), best first.

@@ -9,7 +9,7 @@ from pathlib import Path
 from skypart.embedding import load
 from skypart.errors import SkyPartError
 from skypart.geo.footprint import Bounds
-from skypart.images.decode import list_photos, read_rgb
+from skypart.images.decode import list_photos, read_photo
 from skypart.images.exif import read_camera_facts
 from skypart.maps.index import MapIndex
 from skypart.position.camera import hints_from_facts, merge_hints
@@ -119,7 +119,7 @@ def locate_photo(
     """Locate a photo file. EXIF and XMP complete the `hints`, unless `exif` is False."""
     metadata = hints_from_facts(read_camera_facts(photo)) if exif else Hints()
     merged = merge_hints(hints or Hints(), metadata)
-    return locator.locate(read_rgb(photo), name=str(photo), prior=prior, hints=merged)
+    return locator.locate(read_photo(photo, locator.embedder.size), name=str(photo), prior=prior, hints=merged)
 
 
 def locate_photos(

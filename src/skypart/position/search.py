@@ -44,8 +44,9 @@ DEFAULT_FOV = 55.0
 """Field of view across the photo's width, in degrees, if the lens is unknown."""
 
 
-TURNS = ((0.0, 90.0, 180.0, 270.0), (45.0, 135.0, 225.0, 315.0))
-"""Angles by which a photo of unknown heading is turned, clockwise; the second group only if the first fails."""
+TURNS = (((0.0, 180.0, 90.0, 270.0), 2), ((45.0, 225.0, 135.0, 315.0), 1))
+"""Angles by which a photo of unknown heading is turned, clockwise, and how many of the matches at all places are
+repeated in the photo's perspective. The second group is tried only if the first fails."""
 
 
 @dataclass(frozen=True)
@@ -57,8 +58,9 @@ class LocateOptions:
     inliers for a match to count; wrong places rarely reach it, and below it the vote is more often right.
     stop_inlier_share: share that ends the search. rewarp_rounds: how often the map is warped into the photo's
     perspective and matched again, as long as the match improves. turn_photo: if the heading is unknown, turn the photo,
-    once for all places, instead of the map at every place. It needs a third of the forward passes or fewer, but the
-    default calibration was not fitted to it.
+    once for all places, instead of the map at every place. follow: in a flight, match the ground around the photo
+    before first, in its perspective, and search only if that fails. enough_inlier_share: share from which a match is
+    not warped again. The default calibration was fitted to the defaults; see FAST for the others.
     """
 
     views: int = 48
@@ -68,6 +70,12 @@ class LocateOptions:
     stop_inlier_share: float = 0.2
     rewarp_rounds: int = 2
     turn_photo: bool = False
+    follow: bool = False
+    enough_inlier_share: float = 1.0
+
+
+FAST = LocateOptions(turn_photo=True, follow=True, enough_inlier_share=0.3)
+"""A search with few forward passes. No shipped calibration was fitted to its evidence: off by default."""
 
 
 def find_peaks(hits: Sequence[Hit]) -> list[Peak]:
@@ -133,11 +141,17 @@ class MatchSearch:
         peaks: Sequence[Peak],
         hints: Hints,
         image: RgbImage | None = None,
+        last: Refinement | None = None,
     ) -> Refinement | None:
         """The best refinement over places, tilts and headings; None if no match has enough inliers.
 
-        image: (h, w, 3) the photo itself, which `turn_photo` needs.
+        image: (h, w, 3) the photo itself, which `turn_photo` needs. last: of the photo before, which `follow` needs.
         """
+        if self.options.follow and last is not None:
+            found = self.match_views(photo, [_around(last)])
+            shares = self.options.min_inlier_share, self.options.stop_inlier_share
+            if found is not None and found.match.inliers >= max(shares) * len(photo.tokens):
+                return found
         if self.options.turn_photo and image is not None and _can_turn(hints):
             return self._find_by_turns(photo, image, self._places(hits, peaks))
         if hints.heading_deg is not None:
@@ -163,29 +177,41 @@ class MatchSearch:
     def _find_by_turns(self, photo: ImagePatches, image: RgbImage, places: Sequence[Footprint]) -> Refinement | None:
         """The best refinement over places and turns of the photo, coarse to fine.
 
-        Every place passes through the network once, north up. The photo is turned by quarters first, and by eighths
-        only if no place matches well. The best turn of a place is then matched in the photo's own perspective.
+        Every place passes through the network once, north up, and every turn of the photo once. The best place is
+        matched turn by turn, and a good match ends the search. Then the other places are matched with the same turns;
+        of all matches the best few are repeated in the photo's own perspective. Eighths of a turn come last.
         """
         shares = self.options.min_inlier_share, self.options.stop_inlier_share
         needed, sufficient = (share * len(photo.tokens) for share in shares)
         square = self.reader.embedder.preprocessing.resize(image)
-        views: dict[int, ImagePatches | None] = {}
+        views: dict[Footprint, ImagePatches | None] = {}
         best: Refinement | None = None
-        for angles in TURNS:
-            turned = [(angle, photo) for angle in angles if angle == 0]
-            others = [angle for angle in angles if angle != 0]
-            read = self.reader.read([turn_image(square, angle) for angle in others])
-            turned += zip(others, read, strict=True)
+        for angles, count in TURNS:
+            turned: list[tuple[float, ImagePatches]] = []
+            candidates: list[Refinement] = []
             for number, place in enumerate(places):
-                if number not in views:
+                if place not in views:
                     rendered = self._render(GroundView(place))
-                    views[number] = None if rendered is None else self.reader.read([rendered])[0]
-                view = views[number]
-                found = None if view is None else _best_turn(turned, view, place)
-                if found is not None:
-                    found = self._rewarp(photo, found)
-                    best = found if best is None else max(best, found, key=match_quality)
-                if best is not None and best.match.inliers >= max(needed, sufficient):
+                    views[place] = None if rendered is None else self.reader.read([rendered])[0]
+                view = views[place]
+                for turn, angle in enumerate(angles):
+                    if turn == len(turned):
+                        patches = self.reader.read([turn_image(square, angle)])[0] if angle else photo
+                        turned.append((angle, patches))
+                    found = None if view is None else _match_turn(*turned[turn], view, place)
+                    if found is None:
+                        continue
+                    if number == 0 and found.match.inliers >= needed:
+                        found = self._rewarp(photo, found)
+                        if found.match.inliers >= sufficient:
+                            return found
+                        best = found if best is None else max(best, found, key=match_quality)
+                    else:
+                        candidates.append(found)
+            for found in sorted(candidates, key=match_quality, reverse=True)[:count]:
+                again = self._rewarp(photo, found)
+                best = again if best is None else max(best, again, key=match_quality)
+                if best.match.inliers >= max(needed, sufficient):
                     return best
         return best if best is not None and best.match.inliers >= needed else None
 
@@ -208,15 +234,10 @@ class MatchSearch:
 
         In the photo's own perspective many more patches of the right place match, and hardly more of a wrong one.
         """
-        for _ in range(self.options.rewarp_rounds):
-            ground = Footprint(
-                latitude=found.latitude,
-                longitude=found.longitude,
-                metres=WARP_EXTENT * found.ground_m,
-                rotation=found.heading_deg,
-            )
-            homography = between_footprints(found.footprint, ground) @ found.match.homography
-            again = self.match_views(photo, [GroundView(ground, homography)])
+        for round in range(self.options.rewarp_rounds):
+            if round and found.match.inliers >= self.options.enough_inlier_share * len(photo.tokens):
+                break
+            again = self.match_views(photo, [_around(found)])
             if again is None or match_quality(again) <= match_quality(found):
                 break
             found = again
@@ -246,20 +267,28 @@ class MatchSearch:
         return None if image is None else warp(image, view.homography, size)
 
 
+def _around(found: Refinement) -> GroundView:
+    """The ground around a match, in the perspective of its photo."""
+    ground = Footprint(
+        latitude=found.latitude,
+        longitude=found.longitude,
+        metres=WARP_EXTENT * found.ground_m,
+        rotation=found.heading_deg,
+    )
+    return GroundView(ground, between_footprints(found.footprint, ground) @ found.match.homography)
+
+
 def _can_turn(hints: Hints) -> bool:
     """Whether the photo has to be turned, and may be: an oblique one is matched with a tilted map instead."""
     return hints.heading_deg is None and tilts_to_try(hints) == [90.0]
 
 
-def _best_turn(turned: Sequence[tuple[float, ImagePatches]], view: ImagePatches, place: Footprint) -> Refinement | None:
-    """The best match of a place's north-up image with the turned photos, as a match of the photo itself."""
-    found = []
-    for angle, patches in turned:
-        match = match_patches(patches, view)
-        if match is not None:
-            upright = replace(match, homography=match.homography @ turn_homography(angle))
-            found.append(refine_position(upright, place))
-    return max((each for each in found if each is not None), key=match_quality, default=None)
+def _match_turn(angle: float, turned: ImagePatches, view: ImagePatches, place: Footprint) -> Refinement | None:
+    """The match of a place's north-up image with the photo turned by `angle`, as a match of the photo itself."""
+    match = match_patches(turned, view)
+    if match is None:
+        return None
+    return refine_position(replace(match, homography=match.homography @ turn_homography(angle)), place)
 
 
 def tilted_view(place: Footprint, tilt: float, aspect: float, fov: float | None) -> GroundView:
