@@ -13,8 +13,8 @@ from skypart.errors import SkyPartError
 from skypart.geo.footprint import Bounds, join_bounds
 from skypart.maps import build, sources
 from skypart.maps.build import build_index
-from skypart.maps.files import path_exists
 from skypart.maps.engines import interface
+from skypart.maps.files import path_exists
 from skypart.maps.index import MapIndex, maps_table, remove_map
 from skypart.maps.manifest import IndexManifest
 from skypart.maps.sources import open_maps

@@ -193,18 +193,17 @@ def test_interrupted_work_resumes_with_the_missing_blocks(
     assert_same(tmp_path / "i", expected)
 
 
-def test_another_model_on_the_nodes_is_a_clear_error(
-    cluster: Cluster, model: Path, town: Path, tmp_path: Path
-) -> None:
+def test_another_model_on_the_nodes_is_a_clear_error(cluster: Cluster, model: Path, town: Path, tmp_path: Path) -> None:
     other = SkyPart(VisionTransformer(TINY_VIT), TINY_HEAD)
     scramble(other, 2)
     skypart.save(other.eval(), tmp_path / "other.safetensors")
     engine = open_engine("ray", cluster.cluster.address)
-    with pytest.raises(SkyPartError, match="is another model on this node"):
-        build_index(
-            [str(town)], tmp_path / "i", load(model), str(tmp_path / "other.safetensors"), OPTIONS, engine=engine
-        )
-    engine.close()
+    name = str(tmp_path / "other.safetensors")
+    try:
+        with pytest.raises(SkyPartError, match=r"^\S*other.safetensors: is another model on this node; put the same"):
+            build_index([str(town)], tmp_path / "i", load(model), name, OPTIONS, engine=engine)
+    finally:
+        engine.close()
 
 
 def test_cluster_that_lost_all_its_nodes_is_a_clear_error(

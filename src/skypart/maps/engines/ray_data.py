@@ -6,6 +6,7 @@ Ray retries what it was doing, and a block has one file, however often it was co
 """
 
 import queue
+import re
 import threading
 from collections.abc import Iterator
 from contextlib import suppress
@@ -147,6 +148,7 @@ class RayEngine:
                 yield item
         finally:
             stop.set()
+            thread.join(timeout=STALLED_S)
 
     def _produce(self, job: MapJob, missing: list[int], results: "queue.Queue[Any]", stop: threading.Event) -> None:
         """Run the dataset and put its rows into the queue; at the end None, or what went wrong."""
@@ -159,9 +161,7 @@ class RayEngine:
 
         try:
             for rows in self._dataset(job, missing).iter_batches(batch_size=None, prefetch_batches=1):
-                for number, vectors, footprints in zip(
-                    rows["block"], rows["vectors"], rows["footprints"], strict=True
-                ):
+                for number, vectors, footprints in zip(rows["block"], rows["vectors"], rows["footprints"], strict=True):
                     found = np.frombuffer(vectors, dtype=np.float16).reshape(-1, job.embedder.dim)
                     table = np.frombuffer(footprints, dtype=np.float64).reshape(-1, 4)
                     put((int(number), EmbeddedBlock(found, table)))
@@ -207,15 +207,10 @@ class RayEngine:
         return float(self._ray.cluster_resources().get(kind, 0)) >= 1
 
 
-def _own_error(error: BaseException | None) -> SkyPartError | None:
-    """The error of ours that a worker raised, somewhere among the causes of Ray's."""
-    seen: list[BaseException] = []
-    while error is not None and error not in seen:
-        if isinstance(error, SkyPartError):
-            return SkyPartError(str(error.args[0] if error.args else error).strip().splitlines()[-1])
-        seen.append(error)
-        error = getattr(error, "cause", None) or error.__cause__
-    return None
+def _own_error(error: BaseException) -> SkyPartError | None:
+    """The error of ours that a worker raised; Ray quotes it in the text of its own."""
+    found = re.findall(r"^skypart\.\S*Error: (.+)$", str(error), flags=re.MULTILINE)
+    return SkyPartError(found[-1]) if found else None
 
 
 def _first_line(error: BaseException) -> str:

@@ -49,8 +49,8 @@ _OWN_KEYS = {"collection", "index", "regions", "vectors"}
 class MilvusAddress:
     """The parts of `milvus:URI[?collection=NAME&index=TYPE&...]`.
 
-    uri: what the client connects to. database, collection: names in the server. index: Milvus index type. build, search:
-    its parameters. regions: degrees per partition. half: whether vectors are float16 in the engine.
+    uri: what the client connects to. database, collection: names in the server. index: Milvus index type. build,
+    search: its parameters. regions: degrees per partition. half: whether vectors are float16 in the engine.
     """
 
     uri: str
@@ -343,15 +343,14 @@ class MilvusStore:
         problems = []
         self._load()
         for batch in self._state.batches:
-            rows, footprints, vectors = self._fetch(
-                f"row >= {batch.first} and row < {batch.first + batch.count}", None
-            )
+            rows, footprints, vectors = self._fetch(f"row >= {batch.first} and row < {batch.first + batch.count}", None)
             order = np.argsort(rows)
             same = len(rows) == batch.count and _digest(vectors[order], footprints[order]) == batch.digest
             if not same:
                 problems.append(
                     f"{self.location}: the views of {batch.map_name} are damaged or incomplete ({len(rows):,} of "
-                    f"{batch.count:,} found); restore the collection from a backup, or remove the map and index it again"
+                    f"{batch.count:,} found); restore the collection from a backup, or remove the map and index it "
+                    "again"
                 )
         if problems:
             raise SkyPartError("\n".join(problems))
@@ -447,9 +446,7 @@ class MilvusStore:
         schema.add_field("vector", DataType.FLOAT_VECTOR, dim=2)  # Milvus wants one in every collection
         index = self._client.prepare_index_params()
         index.add_index("vector", index_type="FLAT", metric_type="L2")
-        self._call(
-            "create_collection", self._names[1], schema=schema, index_params=index, consistency_level="Strong"
-        )
+        self._call("create_collection", self._names[1], schema=schema, index_params=index, consistency_level="Strong")
         self._call("load_collection", self._names[1])
 
     def _owner(self) -> str:
@@ -527,12 +524,8 @@ class MilvusStore:
         for name in ("latitude", "longitude", "meridian", "metres", "rotation"):
             schema.add_field(name, DataType.DOUBLE)
         index = self._client.prepare_index_params()
-        index.add_index(
-            "vector", index_type=self._address.index, metric_type="IP", params=dict(self._address.build)
-        )
-        self._call(
-            "create_collection", self._names[0], schema=schema, index_params=index, consistency_level="Strong"
-        )
+        index.add_index("vector", index_type=self._address.index, metric_type="IP", params=dict(self._address.build))
+        self._call("create_collection", self._names[0], schema=schema, index_params=index, consistency_level="Strong")
         self._ready = False
 
     def _insert(self, batch: ViewBatch, first: int) -> None:
@@ -546,9 +539,7 @@ class MilvusStore:
             here = np.flatnonzero(regions == region)
             for start in range(0, len(here), step):
                 rows = here[start : start + step]
-                self._call(
-                    "insert", self._names[0], self._entities(batch, rows, first), partition_name=str(region)
-                )
+                self._call("insert", self._names[0], self._entities(batch, rows, first), partition_name=str(region))
 
     def _entities(self, batch: ViewBatch, rows: NDArray[np.int64], first: int) -> list[dict[str, Any]]:
         vectors = batch.vectors[rows] if self._address.half else batch.vectors[rows].astype(np.float32)
@@ -579,7 +570,9 @@ class MilvusStore:
             return
         state = str(self._call("get_load_state", self._names[0]).get("state", ""))
         if state.endswith("Loading"):
-            raise SkyPartError(f"{self.location}: Milvus is still loading the collection; try again when it has finished")
+            raise SkyPartError(
+                f"{self.location}: Milvus is still loading the collection; try again when it has finished"
+            )
         if not state.endswith("Loaded"):
             self._call("load_collection", self._names[0])
         self._ready = True
@@ -594,7 +587,11 @@ class MilvusStore:
         spans = _spans(box.west, box.east)
         east_west = " or ".join(f"(meridian >= {low!r} and meridian <= {high!r})" for low, high in spans)
         condition = f"{state.filter()} and latitude >= {box.south!r} and latitude <= {box.north!r} and ({east_west})"
-        return condition, [name for name in self._call("list_partitions", self._names[0]) if self._touches(name, box.south, box.north, spans)]
+        return condition, [
+            name
+            for name in self._call("list_partitions", self._names[0])
+            if self._touches(name, box.south, box.north, spans)
+        ]
 
     def _touches(self, partition: str, south: float, north: float, spans: Sequence[tuple[float, float]]) -> bool:
         """Whether a partition can hold views in a box."""
@@ -787,7 +784,7 @@ def _guarded(address: MilvusAddress, call: Any) -> Any:
         reason = " ".join(str(getattr(error, "message", "") or error).split())[:300]
         where = address.shown
         lowered = reason.lower()
-        if "unauthenticated" in lowered or "auth" in lowered and "fail" in lowered or "permission" in lowered:
+        if "unauthenticated" in lowered or ("auth" in lowered and "fail" in lowered) or "permission" in lowered:
             remedy = f"set {TOKEN} to a token, or USER:PASSWORD, that may use this database"
         elif "connect" in lowered or "unavailable" in lowered or "deadline" in lowered or "timeout" in lowered:
             remedy = "start Milvus, or correct the address"
