@@ -38,12 +38,11 @@ def find_moto() -> str:
 
 
 class Server:
-    """A running server. requests: lines of its log, one per request."""
+    """A running server."""
 
-    def __init__(self, port: int, log: Path) -> None:
+    def __init__(self, port: int) -> None:
         self.host = f"127.0.0.1:{port}"
         self.url = f"http://{self.host}"
-        self.log = log
 
     def upload(self, folder: Path, bucket: str, prefix: str = "") -> None:
         """Put all files of a folder, or one file, into a bucket."""
@@ -52,10 +51,6 @@ class Server:
         for path in files:
             name = path.name if folder.is_file() else str(path.relative_to(folder))
             put(f"{self.url}/{bucket}/{prefix}{name}", path.read_bytes())
-
-    def requests(self) -> list[str]:
-        """GET requests so far."""
-        return [line for line in self.log.read_text(errors="replace").splitlines() if '"GET ' in line]
 
 
 def put(url: str, body: bytes) -> None:
@@ -72,7 +67,7 @@ def running_server(folder: Path) -> Iterator[Server]:
     log = folder / "moto.log"
     with log.open("w") as output:
         process = subprocess.Popen([find_moto(), "-H", "127.0.0.1", "-p", str(port)], stdout=output, stderr=output)
-    server = Server(port, log)
+    server = Server(port)
     try:
         for _ in range(600):
             try:

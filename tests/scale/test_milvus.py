@@ -36,7 +36,9 @@ def store(tmp_path: Path) -> Iterator[MilvusStore]:
 
 
 def test_address_of_a_server_with_options() -> None:
-    address = parse_address("milvus:https://host:19530/maps?collection=town&index=ivf_flat&nlist=128&nprobe=8&regions=30")
+    address = parse_address(
+        "milvus:https://host:19530/maps?collection=town&index=ivf_flat&nlist=128&nprobe=8&regions=30"
+    )
     assert (address.uri, address.database, address.collection) == ("https://host:19530", "maps", "town")
     assert (address.index, address.build, address.search) == ("IVF_FLAT", (("nlist", 128),), (("nprobe", 8),))
     assert address.regions == 30 and not address.is_file

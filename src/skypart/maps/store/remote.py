@@ -59,7 +59,9 @@ class Bucket:
     def read(self, name: str, start: int | None = None, end: int | None = None) -> bytes:
         """Bytes start..end of a file, or all of it. FileNotFoundError passes through."""
         try:
-            content: bytes = self._files.cat_file(f"{self._path}/{name}", start=start, end=end, **(self._seek if end else {}))
+            content: bytes = self._files.cat_file(
+                f"{self._path}/{name}", start=start, end=end, **(self._seek if end else {})
+            )
             return content
         except FileNotFoundError:
             raise
