@@ -29,9 +29,9 @@ def find_moto() -> str:
     places = [
         os.environ.get("SKYPART_MOTO_SERVER", ""),
         shutil.which("moto_server") or "",
-        ROOT / ".venv-s3/bin/moto_server",
+        str(ROOT / ".venv-s3/bin/moto_server"),
     ]
-    found = next((str(place) for place in places if str(place) and Path(place).is_file()), None)
+    found = next((place for place in places if place and Path(place).is_file()), None)
     if found is None:
         pytest.skip("no moto_server; `make s3-server` installs one into .venv-s3")
     return found

@@ -5,6 +5,7 @@ sees. Vectors come back to this process, which writes the blocks: a lost worker 
 Ray retries what it was doing, and a block has one file, however often it was computed.
 """
 
+import os
 import queue
 import re
 import threading
@@ -31,6 +32,7 @@ _POLL_S = 5.0
 
 def open_ray(address: str) -> Engine:
     """Connect to the cluster at `address`; without one, start Ray on this machine."""
+    os.environ.setdefault("RAY_ENABLE_AUTO_CONNECT", "0")  # else a thread that ends late would start a new cluster
     try:
         import ray
     except ImportError as error:
