@@ -73,30 +73,32 @@ def make_rows(base: Rows, views: int, file: Path) -> Any:
     return np.load(file, mmap_mode="r")
 
 
-def add_and_search_exactly(stored: Any, codes: Any, queries: Rows) -> tuple[NDArray[np.int64], float, float]:
-    """Add all rows to the codes; the true neighbours, and the seconds of adding and of the exact search."""
-    best = np.full((len(queries), K), -np.inf, dtype=np.float32)
-    places = np.full((len(queries), K), -1, dtype=np.int64)
-    adding = exact = 0.0
-    for first in range(0, len(stored), BLOCK):
-        block = np.asarray(stored[first : first + BLOCK]).astype(np.float32)
+class Truth:
+    """The exact answer, kept up to date as rows are added. places (q, K): the best rows so far."""
+
+    def __init__(self, queries: Rows) -> None:
+        self.queries = queries
+        self.best = np.full((len(queries), K), -np.inf, dtype=np.float32)
+        self.places = np.full((len(queries), K), -1, dtype=np.int64)
+        self.seconds = 0.0
+
+    def add(self, block: Rows, first: int) -> None:
         start = time.perf_counter()
-        codes.add(block)
-        middle = time.perf_counter()
-        scores = queries @ block.T
+        scores = self.queries @ block.T
         keep = np.argpartition(scores, -K, axis=1)[:, -K:]
-        every = np.concatenate([best, np.take_along_axis(scores, keep, 1)], axis=1)
-        known = np.concatenate([places, keep + first], axis=1)
+        every = np.concatenate([self.best, np.take_along_axis(scores, keep, 1)], axis=1)
+        known = np.concatenate([self.places, keep + first], axis=1)
         keep = np.argpartition(every, -K, axis=1)[:, -K:]
-        best, places = np.take_along_axis(every, keep, 1), np.take_along_axis(known, keep, 1)
-        adding, exact = adding + middle - start, exact + time.perf_counter() - middle
-        print(f"added {first + len(block):,}, {adding:.0f} s, exact {exact:.0f} s", flush=True)
-    return places, adding, exact
+        self.best, self.places = np.take_along_axis(every, keep, 1), np.take_along_axis(known, keep, 1)
+        self.seconds += time.perf_counter() - start
 
 
 def search(codes: Any, stored: Any, query: Rows, probes: int, reranked: int) -> NDArray[np.int64]:
     """The ten best rows by the codes, or the ten best of `reranked` by their vectors on disk."""
-    parameters = faiss.SearchParametersPreTransform(index_params=faiss.SearchParametersIVF(nprobe=probes))
+    lists: Any = faiss.SearchParametersIVF()
+    lists.nprobe = probes
+    parameters: Any = faiss.SearchParametersPreTransform()
+    parameters.index_params = lists
     found: NDArray[np.int64] = codes.search(query[None], reranked or K, params=parameters)[1][0]
     if not reranked:
         return found
@@ -143,56 +145,18 @@ def measure_area(stored: Any, queries: Rows) -> tuple[float, float]:
     return float(p50), float(p99)
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--index", type=Path, required=True)
-    parser.add_argument("--views", type=int, default=10_000_000)
-    parser.add_argument("--lists", type=int, default=1024)
-    parser.add_argument("--rows", type=Path, default=None, help="file of rows: made if missing, kept for another run")
-    parser.add_argument("--out", type=Path, default=Path("docs/results/scale-vectors.md"))
-    options = parser.parse_args()
-    base = read_views(options.index)
-    load = os.getloadavg()[0]
-    with tempfile.TemporaryDirectory() as folder:
-        rows = options.rows or Path(folder) / "rows.npy"
-        stored = np.load(rows, mmap_mode="r") if rows.is_file() else make_rows(base, options.views, rows)
-        rng = np.random.default_rng(2)
-        chosen = np.sort(rng.choice(options.views, QUERIES, replace=False))
-        queries = draw_queries(unit(stored[chosen].astype(np.float32)), base, rng)
-        codes = faiss.index_factory(base.shape[1], CODES.format(lists=options.lists), faiss.METRIC_INNER_PRODUCT)
-        sample = np.sort(rng.choice(options.views, min(options.views, 24 * options.lists), replace=False))
-        start = time.perf_counter()
-        codes.train(stored[sample].astype(np.float32))
-        training = time.perf_counter() - start
-        truth, adding, exact = add_and_search_exactly(stored, codes, queries)
-        faiss.write_index(codes, str(Path(folder) / "codes.faiss"))
-        size = (Path(folder) / "codes.faiss").stat().st_size
-        results = measure(codes, stored, queries, truth)
-        area = measure_area(stored, queries)
-    summary = {
-        "views": options.views,
-        "dimension": base.shape[1],
-        "embedded_views": len(base),
-        "codes": CODES.format(lists=options.lists),
-        "codes_bytes": size,
-        "vectors_bytes": options.views * base.shape[1] * 2,
-        "training_s": training,
-        "adding_s": adding,
-        "exact_ms_a_query": 1e3 * exact / QUERIES,
-        "area_rows": AREA,
-        "area_p50_ms": area[0],
-        "area_p99_ms": area[1],
-        "results": results,
-    }
-    write_text(options.out.with_suffix(".json"), json.dumps(summary, indent=1) + "\n")
+def report(out: Path, summary: dict[str, Any], load: float) -> None:
+    """Write the numbers and the page."""
+    write_text(out.with_suffix(".json"), json.dumps(summary, indent=1) + "\n")
+    results = summary["results"]
     lines = [
-        "# Ten million views in 64-byte codes" if options.views == 10_000_000 else f"# {options.views:,} views",
+        f"# {summary['views']:,} views in 64-byte codes",
         "",
-        f"{options.views:,} rows of {base.shape[1]} numbers, made from {len(base):,} views embedded from real maps.",
+        f"{summary['views']:,} rows of {summary['dimension']} numbers, from {summary['embedded_views']:,} views of real maps.",
         "Each row is an embedded view, perturbed to a cosine of about 0.8. Queries have a cosine of 0.7 with a row.",
         f"FAISS `{summary['codes']}`, in memory; the float16 vectors lie in a mapped file on disk.",
-        f"Codes: {size / 1e9:.2f} GB. Vectors: {summary['vectors_bytes'] / 1e9:.1f} GB.",
-        f"Training took {training:.0f} s, adding {adding:.0f} s by the clock, on two threads beside other work.",
+        f"Codes: {summary['codes_bytes'] / 1e9:.2f} GB. Vectors: {summary['vectors_bytes'] / 1e9:.1f} GB.",
+        f"Training took {summary['training_s']:.0f} s, adding {summary['adding_s']:.0f} s by the clock.",
         f"The exact answer took {summary['exact_ms_a_query']:.0f} ms a query, in a batch of {QUERIES}.",
         "",
         "| lists visited | vectors read to rank again | recall@10 | p50, ms | p99, ms |",
@@ -202,11 +166,64 @@ def main() -> None:
             for r in results
         ),
         "",
-        f"With a prior area of {AREA:,} views that lie together, scored exactly: p50 {area[0]:.1f} ms, "
-        f"p99 {area[1]:.1f} ms.",
-        f"Load average from other work at the start: {load:.1f}. The page cache was as the run left it, not cold.",
+        f"With a prior area of {AREA:,} views that lie together, scored exactly: p50 {summary['area_p50_ms']:.1f} ms, "
+        f"p99 {summary['area_p99_ms']:.1f} ms.",
+        f"Load average from other work at the start: {load:.1f}, on 2 cores: times are those of a crowded machine.",
+        "The page cache was as the run left it, not cold.",
     ]
-    write_page(options.out, lines)
+    write_page(out, lines)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--index", type=Path, required=True)
+    parser.add_argument("--views", default="10000000", help="numbers of views to measure at, separated by commas")
+    parser.add_argument("--lists", type=int, default=1024)
+    parser.add_argument("--rows", type=Path, default=None, help="file of rows: made if missing, kept for another run")
+    parser.add_argument("--out", type=Path, default=Path("docs/results/scale-vectors.md"))
+    options = parser.parse_args()
+    base = read_views(options.index)
+    load = os.getloadavg()[0]
+    stages = sorted(int(part) for part in options.views.split(","))
+    with tempfile.TemporaryDirectory() as folder:
+        file = options.rows or Path(folder) / "rows.npy"
+        stored = np.load(file, mmap_mode="r") if file.is_file() else make_rows(base, stages[-1], file)
+        rng = np.random.default_rng(2)
+        chosen = np.sort(rng.choice(stages[0], QUERIES, replace=False))
+        truth = Truth(draw_queries(unit(stored[chosen].astype(np.float32)), base, rng))
+        codes = faiss.index_factory(base.shape[1], CODES.format(lists=options.lists), faiss.METRIC_INNER_PRODUCT)
+        start = time.perf_counter()
+        codes.train(np.asarray(stored[: 24 * options.lists]).astype(np.float32))  # rows are in random order
+        training, adding = time.perf_counter() - start, 0.0
+        for first in range(0, stages[-1], BLOCK):
+            block = np.asarray(stored[first : min(first + BLOCK, stages[-1])]).astype(np.float32)
+            start = time.perf_counter()
+            codes.add(block)
+            adding += time.perf_counter() - start
+            truth.add(block, first)
+            done = first + len(block)
+            print(f"added {done:,}, {adding:.0f} s, exact {truth.seconds:.0f} s", flush=True)
+            if done not in stages:
+                continue
+            faiss.write_index(codes, str(Path(folder) / "codes.faiss"))
+            area = measure_area(stored[:done], truth.queries)
+            summary = {
+                "views": done,
+                "dimension": base.shape[1],
+                "embedded_views": len(base),
+                "codes": CODES.format(lists=options.lists),
+                "codes_bytes": (Path(folder) / "codes.faiss").stat().st_size,
+                "vectors_bytes": done * base.shape[1] * 2,
+                "training_s": training,
+                "adding_s": adding,
+                "exact_ms_a_query": 1e3 * truth.seconds / QUERIES,
+                "area_rows": AREA,
+                "area_p50_ms": area[0],
+                "area_p99_ms": area[1],
+                "results": measure(codes, stored, truth.queries, truth.places),
+            }
+            report(options.out, summary, load)
+            faiss.omp_set_num_threads(2)
 
 
 if __name__ == "__main__":

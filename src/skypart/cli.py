@@ -283,10 +283,10 @@ def index(
     from skypart.maps.views import view_options
 
     options = view_options(sizes, overlap, rotations)
-    views = absolute_address(store) if store else None
+    store_address = absolute_address(store) if store else None
     with closing(open_engine(engine, address)) as opened:
         embedder = load(model, "cpu" if engine != "local" else device, size)
-        added = build_index(maps, output, embedder, model, options, network, views, opened, device)
+        added = build_index(maps, output, embedder, model, options, network, store_address, opened, device)
     for name, views in added.items():
         typer.echo(f"indexed {name}: {views} views")
     if not added:
