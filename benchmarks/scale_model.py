@@ -216,7 +216,7 @@ def page(speed: dict[str, Any], vectors: dict[str, Any], assumed: Assumptions) -
         f"| a GB of memory, a month | $ {assumed.memory_gb_month} |",
         "",
         "Maps themselves are not counted: neither their licence, nor their transfer, nor their storage.",
-        "Views that are empty or water are not subtracted. Milvus keeps float32 unless told otherwise: twice the bytes.",
+        "Empty views and water are not subtracted. Milvus keeps float32 unless told otherwise: twice the bytes.",
     ]
 
 

@@ -83,6 +83,7 @@ class Truth:
         self.seconds = 0.0
 
     def add(self, block: Rows, first: int) -> None:
+        """Take in the rows that begin at number `first`."""
         start = time.perf_counter()
         scores = self.queries @ block.T
         keep = np.argpartition(scores, -K, axis=1)[:, -K:]
@@ -152,7 +153,7 @@ def report(out: Path, summary: dict[str, Any], load: float) -> None:
     lines = [
         f"# {summary['views']:,} views in 64-byte codes",
         "",
-        f"{summary['views']:,} rows of {summary['dimension']} numbers, from {summary['embedded_views']:,} views of real maps.",
+        f"Rows of {summary['dimension']} numbers, made from {summary['embedded_views']:,} embedded views of real maps.",
         "Each row is an embedded view, perturbed to a cosine of about 0.8. Queries have a cosine of 0.7 with a row.",
         f"FAISS `{summary['codes']}`, in memory; the float16 vectors lie in a mapped file on disk.",
         f"Codes: {summary['codes_bytes'] / 1e9:.2f} GB. Vectors: {summary['vectors_bytes'] / 1e9:.1f} GB.",
