@@ -9,7 +9,7 @@ PYTEST := OMP_NUM_THREADS=1 $(BIN)/pytest -q -n auto --dist worksteal
 # Where the developers' copies of weights and data lie; elsewhere `skypart data fetch` and the hub give them.
 SHARED ?= ../shared
 
-.PHONY: demo test quick lint format clean setup train-default
+.PHONY: demo test quick lint format clean setup s3-server train-default
 
 setup: $(READY)
 
@@ -45,10 +45,17 @@ test: lint
 	@echo "==> All tests"
 	@$(PYTEST)
 
+# A real S3 server for the tests of object storage, in its own environment: its AWS library wants an old dateutil.
+s3-server: .venv-s3/bin/moto_server
+
+.venv-s3/bin/moto_server:
+	@$(PYTHON) -m venv .venv-s3
+	@.venv-s3/bin/pip install --quiet --disable-pip-version-check 'moto[server]==5.2.5'
+
 # The model that ships: render its data, train all stages, write half-precision weights beside the runs.
 train-default: $(READY)
 	@SKYPART=$(BIN)/skypart TORCHRUN=$(BIN)/torchrun PYTHON=$(BIN)/python SHARED="$(SHARED)" sh recipes/default-model/train.sh
 
 clean:
-	rm -rf $(VENV) build dist demo-out .mypy_cache .ruff_cache .pytest_cache src/*.egg-info
+	rm -rf $(VENV) .venv-s3 build dist demo-out .mypy_cache .ruff_cache .pytest_cache src/*.egg-info
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -4,6 +4,7 @@ import io
 import logging
 import sys
 from collections.abc import Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -40,7 +41,8 @@ HeadingOption = Annotated[float | None, typer.Option(help="Compass direction of 
 AltitudeOption = Annotated[float | None, typer.Option(help="Height above ground, metres.")]
 TiltOption = Annotated[float | None, typer.Option(help="Camera tilt below the horizon, degrees; 90 is straight down.")]
 FovOption = Annotated[float | None, typer.Option(help="Horizontal field of view, degrees.")]
-NetworkOption = Annotated[bool, typer.Option(help="Allow maps that are read over the network.")]
+NetworkOption = Annotated[bool, typer.Option(help="Allow maps and views that are read over the network.")]
+StoreOption = Annotated[str, typer.Option(help="Address of a copy of the index's views, such as milvus:URI.")]
 WeatherSeedOption = Annotated[int, typer.Option(help="Random seed of the weather.")]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
@@ -388,15 +390,23 @@ def index(
     rotations: Annotated[int | None, typer.Option(help="Rotations that each view is embedded at.")] = None,
     size: SizeOption = None,
     network: NetworkOption = False,
+    store: Annotated[str, typer.Option(help="Where the views go: embedded: (default) or milvus:URI.")] = "",
+    engine: Annotated[str, typer.Option(help="What embeds the views: local or ray.")] = "local",
+    address: Annotated[str, typer.Option(help="Ray cluster, such as ray://HOST:10001 or HOST:6379.")] = "",
     device: DeviceOption = "cpu",
 ) -> None:
     """Cut maps into views and embed them into an index. Resumes if interrupted."""
     from skypart.embedding import load
     from skypart.maps.build import build_index
+    from skypart.maps.engines import open_engine
+    from skypart.maps.store import absolute_address
     from skypart.maps.views import view_options
 
     options = view_options(sizes, overlap, rotations)
-    added = build_index(maps, output, load(model, device, size), model, options, network)
+    store_address = absolute_address(store) if store else None
+    with closing(open_engine(engine, address)) as opened:
+        embedder = load(model, "cpu" if engine != "local" else device, size)
+        added = build_index(maps, output, embedder, model, options, network, store_address, opened, device)
     for name, views in added.items():
         typer.echo(f"indexed {name}: {views} views")
     if not added:
@@ -408,15 +418,19 @@ def maps(
     index: IndexArgument,
     verify: Annotated[bool, typer.Option("--verify", help="Check every file against its SHA-256.")] = False,
     remove: Annotated[str, typer.Option(metavar="NAME", help="Remove this map.")] = "",
+    move_to: Annotated[str, typer.Option(metavar="ADDRESS", help="Copy the views to this store and use it.")] = "",
+    network: NetworkOption = False,
 ) -> None:
-    """List the maps of an index, verify its files, or remove a map."""
+    """List the maps of an index, verify its files, remove a map, or move the views to another store."""
     from rich.console import Console
 
-    from skypart.maps.index import MapIndex, maps_table, remove_map
+    from skypart.maps.index import MapIndex, maps_table, move_store, remove_map
 
     if remove:
         typer.echo(f"removed {remove}: {remove_map(index, remove)} views")
-    opened = MapIndex(index)
+    if move_to:
+        typer.echo(f"copied {move_store(index, move_to)} views")
+    opened = MapIndex(index, network=network)
     if verify:
         opened.store.verify()
     Console().print(maps_table(opened))
@@ -443,6 +457,7 @@ def locate(
     ] = None,
     model: IndexModelOption = "",
     network: NetworkOption = False,
+    store: StoreOption = "",
     device: DeviceOption = "cpu",
 ) -> None:
     """Find where photos were taken, with a 95 % error radius (exit code 3 if any photo has no fix)."""
@@ -455,7 +470,7 @@ def locate(
         check_writable(output)
     hints = read_hints(heading, altitude, tilt, fov)
     prior = read_prior(near, radius)
-    locator = open_locator(index, model, device, network=network)
+    locator = open_locator(index, model, device, network=network, store=store)
     check_prior_order(prior, locator.index.bounds)
     fixes = locate_photos(locator, photos, prior, hints, exif=not no_exif)
     text = chosen.fixes(fixes)
@@ -478,12 +493,14 @@ def calibrate(
     model: IndexModelOption = "",
     network: NetworkOption = False,
     device: DeviceOption = "cpu",
+    store: StoreOption = "",
 ) -> None:
     """Fit confidence and error radius on photos of known position and store them in the index."""
     from skypart.position.calibrate import run_calibration
     from skypart.position.photos import open_locator
 
-    typer.echo(run_calibration(open_locator(index, model, device, network=network), labelled, outside or [], output))
+    locator = open_locator(index, model, device, network=network, store=store)
+    typer.echo(run_calibration(locator, labelled, outside or [], output))
 
 
 @app.command()
@@ -505,6 +522,7 @@ def track(
     model: IndexModelOption = "",
     network: NetworkOption = False,
     device: DeviceOption = "cpu",
+    store: StoreOption = "",
 ) -> None:
     """Track a flight: locate its frames and filter the fixes into one path."""
     from skypart.bridge.formats import TrackFile
@@ -514,7 +532,7 @@ def track(
 
     options = TrackOptions(max_speed=max_speed)
     hints, prior = read_hints(heading, altitude, tilt, fov), read_prior(near, radius)
-    locator = open_locator(index, model, device, network=network)
+    locator = open_locator(index, model, device, network=network, store=store)
     track_file = TrackFile(output)
     result = follow_flight(
         locator,
@@ -542,6 +560,7 @@ def serve(
     model: IndexModelOption = "",
     network: NetworkOption = False,
     device: DeviceOption = "cpu",
+    store: StoreOption = "",
 ) -> None:
     """Serve an index over HTTP: a JSON API and a web page."""
     from skypart.position.photos import open_locator
@@ -549,7 +568,7 @@ def serve(
     from skypart.serve.server import run_server
     from skypart.serve.service import IndexService
 
-    service = IndexService(open_locator(index, model, device, network=network), examples)
+    service = IndexService(open_locator(index, model, device, network=network, store=store), examples)
     run_server(service, ServeOptions(host=host, port=port, api_key=api_key or None), open_browser=browser)
 
 

@@ -1,12 +1,13 @@
 """Embedding on a Ray cluster of two nodes on this machine, with the same result as the local engine."""
 
 import json
+import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import psutil
+import psutil  # type: ignore[import-untyped]
 import pytest
 
 import skypart
@@ -20,6 +21,7 @@ from skypart.model import SkyPart, VisionTransformer
 from tests.model.builders import TINY_HEAD, TINY_VIT, scramble
 from tests.position.stand_in import write_quilt
 
+os.environ.setdefault("RAY_ENABLE_AUTO_CONNECT", "0")  # as `open_ray` does before its import
 ray = pytest.importorskip("ray", reason="the extra `ray` is not installed")
 OPTIONS = ViewOptions(sizes_m=(40.0,), overlap=0.6)
 BLOCK = 16
@@ -198,11 +200,12 @@ def test_another_model_on_the_nodes_is_a_clear_error(cluster: Cluster, model: Pa
     scramble(other, 2)
     skypart.save(other.eval(), tmp_path / "other.safetensors")
     engine = open_engine("ray", cluster.cluster.address)
-    with pytest.raises(SkyPartError, match="is another model on this node"):
-        build_index(
-            [str(town)], tmp_path / "i", load(model), str(tmp_path / "other.safetensors"), OPTIONS, engine=engine
-        )
-    engine.close()
+    name = str(tmp_path / "other.safetensors")
+    try:
+        with pytest.raises(SkyPartError, match=r"^\S*other.safetensors: is another model on this node; put the same"):
+            build_index([str(town)], tmp_path / "i", load(model), name, OPTIONS, engine=engine)
+    finally:
+        engine.close()
 
 
 def test_cluster_that_lost_all_its_nodes_is_a_clear_error(

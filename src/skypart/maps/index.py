@@ -13,29 +13,48 @@ from skypart.errors import SkyPartError
 from skypart.geo.footprint import Bounds, Footprint, join_bounds
 from skypart.images.decode import RgbImage
 from skypart.maps.files import is_remote, path_exists, redact_address
-from skypart.maps.manifest import IndexManifest, map_name
+from skypart.maps.manifest import STORE_FOLDER, IndexManifest, map_name
 from skypart.maps.map_source import MapSource
 from skypart.maps.render import render_image, render_tile
 from skypart.maps.sources import open_maps
-from skypart.maps.store import Hit, Within
+from skypart.maps.store import Hit, Within, absolute_address, copy_views
 from skypart.maps.views import read_view
 
 
 class MapIndex:
-    """A finished index, opened for queries. network: whether remote maps may be read."""
+    """A finished index, opened for queries.
 
-    def __init__(self, folder: str | Path, *, network: bool = False) -> None:
+    network: whether remote maps and views may be read. store: address of a copy of its views, to use instead of the
+    recorded one.
+    """
+
+    def __init__(self, folder: str | Path, *, network: bool = False, store: str = "") -> None:
         self.folder = Path(folder)
         self.network = network
         self.manifest = IndexManifest.read(self.folder)
         if not self.manifest.maps:
             raise SkyPartError(f"{self.folder}: indexing was not finished; run the same `skypart index` command again")
-        self.store = self.manifest.open_store(self.folder)
+        if store:
+            self.manifest = replace(self.manifest, store=absolute_address(store))
+        self.store = self.manifest.open_store(self.folder, network=network)
+        if store:
+            self._check_copy()
         if not self.store.stats().views:
             raise SkyPartError(
                 f"{self.store.location}: the views of this index are gone; restore them from a backup, or delete the "
                 "whole index and index the map again"
             )
+
+    def _check_copy(self) -> None:
+        """Raise if another store than the recorded one does not have all views of this index."""
+        stored = self.store.stats().maps
+        for entry in self.manifest.maps:
+            found = stored.get(entry.stored_name, 0)
+            if found != entry.views:
+                raise SkyPartError(
+                    f"{self.store.location}: has {found:,} of the {entry.views:,} views of {entry.name}; it was not "
+                    "filled completely or belongs to another index, so correct --store"
+                )
 
     @property
     def name(self) -> str:
@@ -147,6 +166,20 @@ def _calibration_state(manifest: IndexManifest) -> str:
     return (
         "default calibration" if manifest.calibration is None else "calibrated before its maps changed: calibrate again"
     )
+
+
+def move_store(folder: str | Path, address: str) -> int:
+    """Copy the views of an index into another store and use that from now on. Returns the number of views.
+
+    The files of the embedded store stay; delete them when the new store has proved itself.
+    """
+    folder, address = Path(folder), absolute_address(address)
+    manifest = IndexManifest.read(folder)
+    if address == manifest.store:
+        raise SkyPartError(f"{folder}: already has its views in this store")
+    views = copy_views(manifest.store, folder / STORE_FOLDER, address)
+    replace(IndexManifest.read(folder), store=address).write(folder)
+    return views
 
 
 def remove_map(folder: str | Path, name: str) -> int:

@@ -9,7 +9,7 @@ from typing import Any
 from skypart.atomic import write_text
 from skypart.errors import SkyPartError
 from skypart.geo.footprint import Bounds
-from skypart.maps.store import DEFAULT_ADDRESS, Store, open_store
+from skypart.maps.store import DEFAULT_ADDRESS, Store, needs_network, open_store
 from skypart.maps.views import ViewOptions
 
 FORMAT = 1
@@ -59,8 +59,13 @@ class IndexManifest:
         """Whether there is a calibration, and it was made with these maps."""
         return self.calibration is not None and self.calibration.get("maps", self.maps_digest) == self.maps_digest
 
-    def open_store(self, folder: Path, *, check: bool = True) -> Store:
-        """Open the view store of the index in `folder`. check: report missing or truncated data at once."""
+    def open_store(self, folder: Path, *, check: bool = True, network: bool = True) -> Store:
+        """Open the view store of the index in `folder`. check: report missing or truncated data at once.
+
+        network: whether a store on object storage or a web server may be read.
+        """
+        if needs_network(self.store) and not network:
+            raise SkyPartError(f"{folder}: its views are on the network, which is used only with --network; add it")
         return open_store(self.store, folder / STORE_FOLDER, check=check)
 
     def write(self, folder: Path) -> None:

@@ -23,7 +23,7 @@ from skypart.confine import run_confined
 from skypart.errors import SkyPartError
 from skypart.images.bands import palette_table, stretch, stretch_limits
 from skypart.images.decode import RgbImage
-from skypart.maps.files import HANDLES, redact_address, redact_message
+from skypart.maps.files import HANDLES, is_remote, redact_address, redact_message
 from skypart.maps.pixels import PixelBox, PixelPatch
 
 CACHE_BYTES = 256 << 20
@@ -87,9 +87,12 @@ def _open_raster(path: str, driver: str) -> Generator[Any, None, None]:
             yield raster
     except RasterioError as error:
         cause = redact_message(str(error.__cause__ or error), path).strip().rstrip(".")
-        raise SkyPartError(
-            f"{redact_address(path)}: cannot be read ({cause}); the file is damaged or truncated, copy it again"
-        ) from error
+        remedy = "the file is damaged or truncated, copy it again"
+        if path.startswith(("s3://", "/vsis3/")):
+            remedy = "check the address, and the credentials in AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
+        elif is_remote(path):
+            remedy = "check the address and that the server is up"
+        raise SkyPartError(f"{redact_address(path)}: cannot be read ({cause}); {remedy}") from error
 
 
 def sidecars(path: str) -> tuple[Path, ...]:

@@ -28,14 +28,20 @@ NO_FIX = 3
 
 
 def open_locator(
-    index: Path, model: str = "", device: str = "cpu", options: LocateOptions | None = None, *, network: bool = False
+    index: Path,
+    model: str = "",
+    device: str = "cpu",
+    options: LocateOptions | None = None,
+    *,
+    network: bool = False,
+    store: str = "",
 ) -> Locator:
     """Open an index with the model it was made with, or with `model`.
 
     Maps that cannot be read, and a calibration that cannot be used, are logged as warnings. network: whether
-    maps on the network may be read.
+    maps and views on the network may be read. store: address of a copy of the index's views.
     """
-    opened = MapIndex(index, network=network)
+    opened = MapIndex(index, network=network, store=store)
     made_with = opened.manifest.model
     locator = Locator(opened, load(model or made_with["name"], device, made_with["size"]), options)
     warnings = opened.missing_reasons()

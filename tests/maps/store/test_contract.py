@@ -53,7 +53,7 @@ def damage_milvus(folder: Path) -> None:
 
 def _region(client: Any) -> str:
     """The partition of row 3."""
-    regions = [name for name in client.list_partitions("skypart") if name.startswith("region")]
+    regions: list[str] = [name for name in client.list_partitions("skypart") if name.startswith("region")]
     return next(r for r in regions if client.query("skypart", filter="row == 3", partition_names=[r]))
 
 

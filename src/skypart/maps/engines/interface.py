@@ -23,8 +23,9 @@ Advance = Callable[[int], None]
 class MapJob:
     """The work on one map: embed `views` with `embedder` and write one file per block.
 
-    block_size: number of views per block, fewer in the last. files: where the blocks belong, in order; those that exist are finished. model: what `skypart.load` loads the
-    embedder by, on any machine. device: of the model. network: whether remote maps may be read.
+    block_size: number of views per block, fewer in the last. files: where the blocks belong, in order; those that exist
+    are finished. model: what `skypart.load` loads the embedder by, on any machine. device: of the model. network:
+    whether remote maps may be read.
     """
 
     source: MapSource

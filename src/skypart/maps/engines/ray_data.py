@@ -5,7 +5,9 @@ sees. Vectors come back to this process, which writes the blocks: a lost worker 
 Ray retries what it was doing, and a block has one file, however often it was computed.
 """
 
+import os
 import queue
+import re
 import threading
 from collections.abc import Iterator
 from contextlib import suppress
@@ -30,6 +32,7 @@ _POLL_S = 5.0
 
 def open_ray(address: str) -> Engine:
     """Connect to the cluster at `address`; without one, start Ray on this machine."""
+    os.environ.setdefault("RAY_ENABLE_AUTO_CONNECT", "0")  # else a thread that ends late would start a new cluster
     try:
         import ray
     except ImportError as error:
@@ -147,6 +150,7 @@ class RayEngine:
                 yield item
         finally:
             stop.set()
+            thread.join(timeout=STALLED_S)
 
     def _produce(self, job: MapJob, missing: list[int], results: "queue.Queue[Any]", stop: threading.Event) -> None:
         """Run the dataset and put its rows into the queue; at the end None, or what went wrong."""
@@ -205,15 +209,10 @@ class RayEngine:
         return float(self._ray.cluster_resources().get(kind, 0)) >= 1
 
 
-def _own_error(error: BaseException | None) -> SkyPartError | None:
-    """The error of ours that a worker raised, somewhere among the causes of Ray's."""
-    seen: list[BaseException] = []
-    while error is not None and error not in seen:
-        if isinstance(error, SkyPartError):
-            return SkyPartError(str(error.args[0] if error.args else error).strip().splitlines()[-1])
-        seen.append(error)
-        error = getattr(error, "cause", None) or error.__cause__
-    return None
+def _own_error(error: BaseException) -> SkyPartError | None:
+    """The error of ours that a worker raised; Ray quotes it in the text of its own."""
+    found = re.findall(r"^skypart\.\S*Error: (.+)$", str(error), flags=re.MULTILINE)
+    return SkyPartError(found[-1]) if found else None
 
 
 def _first_line(error: BaseException) -> str:

@@ -2,7 +2,8 @@
 
 from skypart.maps.store.area import is_inside
 from skypart.maps.store.interface import Circle, Hit, Store, StoreStats, ViewBatch, Within, check_queries
-from skypart.maps.store.open import DEFAULT_ADDRESS, open_store, register_store
+from skypart.maps.store.move import copy_views
+from skypart.maps.store.open import DEFAULT_ADDRESS, absolute_address, needs_network, open_store, register_store
 
 __all__ = [
     "DEFAULT_ADDRESS",
@@ -12,8 +13,11 @@ __all__ = [
     "StoreStats",
     "ViewBatch",
     "Within",
+    "absolute_address",
     "check_queries",
+    "copy_views",
     "is_inside",
+    "needs_network",
     "open_store",
     "register_store",
 ]

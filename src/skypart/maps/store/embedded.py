@@ -108,6 +108,10 @@ class EmbeddedStore:
             found = search_exact(snapshot, rows, k)
         return [snapshot.hits(positions, scores) for positions, scores in found]
 
+    def snapshot(self) -> StoreSnapshot:
+        """The state that searches see, for copying it."""
+        return self._open_state()[0]
+
     def stats(self) -> StoreStats:
         """What the store holds."""
         with self._mutex:

@@ -87,14 +87,7 @@ def read_manifest(folder: Path) -> StoreManifest:
     """The state of the store in `folder`; an empty one if there is no store yet."""
     file = folder / MANIFEST
     try:
-        body = json.loads(file.read_bytes())
-        if body["format"] != FORMAT:
-            raise SkyPartError(
-                f"{file}: has format {body['format']!r}, this version of SkyPart reads {FORMAT}; index the maps again"
-            )
-        if body.pop("sha256") != _body_hash(body):
-            raise ValueError("its SHA-256 does not match")
-        return StoreManifest.model_validate_json(json.dumps(body))
+        content = file.read_bytes()
     except FileNotFoundError as error:
         if any(folder.glob(f"*{VECTORS}")):  # a new store writes its manifest before its first segment
             raise SkyPartError(f"{file}: missing; restore it from a backup or index the maps again") from error
@@ -103,6 +96,20 @@ def read_manifest(folder: Path) -> StoreManifest:
         raise SkyPartError(
             f"cannot read {file}: {error.strerror or error}; check the path and its permissions"
         ) from error
+    return parse_manifest(content, str(file))
+
+
+def parse_manifest(content: bytes, file: str) -> StoreManifest:
+    """A manifest from the bytes of its file; `file` names it in error messages."""
+    try:
+        body = json.loads(content)
+        if body["format"] != FORMAT:
+            raise SkyPartError(
+                f"{file}: has format {body['format']!r}, this version of SkyPart reads {FORMAT}; index the maps again"
+            )
+        if body.pop("sha256") != _body_hash(body):
+            raise ValueError("its SHA-256 does not match")
+        return StoreManifest.model_validate_json(json.dumps(body))
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         reason = "its content is invalid" if isinstance(error, ValidationError) else error
         raise SkyPartError(f"{file}: damaged ({reason}); restore it from a backup or index the maps again") from error

@@ -49,8 +49,8 @@ _OWN_KEYS = {"collection", "index", "regions", "vectors"}
 class MilvusAddress:
     """The parts of `milvus:URI[?collection=NAME&index=TYPE&...]`.
 
-    uri: what the client connects to. database, collection: names in the server. index: Milvus index type. build, search:
-    its parameters. regions: degrees per partition. half: whether vectors are float16 in the engine.
+    uri: what the client connects to. database, collection: names in the server. index: Milvus index type. build,
+    search: its parameters. regions: degrees per partition. half: whether vectors are float16 in the engine.
     """
 
     uri: str
@@ -349,7 +349,8 @@ class MilvusStore:
             if not same:
                 problems.append(
                     f"{self.location}: the views of {batch.map_name} are damaged or incomplete ({len(rows):,} of "
-                    f"{batch.count:,} found); restore the collection from a backup, or remove the map and index it again"
+                    f"{batch.count:,} found); restore the collection from a backup, or remove the map and index it "
+                    "again"
                 )
         if problems:
             raise SkyPartError("\n".join(problems))
