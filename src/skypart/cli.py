@@ -27,6 +27,9 @@ BatchSizeOption = Annotated[int, typer.Option(help="Images per forward pass.")]
 DeviceOption = Annotated[str, typer.Option(help="cpu, cuda, cuda:1, mps.")]
 NetworkOption = Annotated[bool, typer.Option(help="Allow maps that are read over the network.")]
 WeatherSeedOption = Annotated[int, typer.Option(help="Random seed of the weather.")]
+OffsetOption = Annotated[str, typer.Option(help="Seconds that the flight data's clock is ahead of the video's, or auto.")]
+FovOption = Annotated[float | None, typer.Option(help="Horizontal field of view, degrees.")]
+TiltOption = Annotated[float | None, typer.Option(help="Camera tilt below the horizon, degrees; 90 is straight down.")]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
@@ -376,22 +379,122 @@ def track(
     max_speed: Annotated[float, typer.Option(help="Maximum speed of the drone, m/s.")] = 25.0,
     truth: Annotated[Path | None, typer.Option(help="CSV of true positions, to score the track.")] = None,
     picture: Annotated[Path | None, typer.Option(help="Map image of fixes and path to write.")] = None,
+    telemetry: Annotated[Path | None, typer.Option(help="Flight data: DJI .srt, .csv or .tlog.")] = None,
+    offset: OffsetOption = "0",
+    fov: FovOption = None,
+    tilt: TiltOption = None,
     model: IndexModelOption = "",
     network: NetworkOption = False,
 ) -> None:
     """Track a flight: locate its frames and filter the fixes into one path."""
     from skypart.bridge.formats import TrackFile
     from skypart.position.flight import follow_flight
-    from skypart.position.photos import open_locator
+    from skypart.position.fly import join_clocks
+    from skypart.position.photos import open_locator, read_hints
     from skypart.position.track import TrackOptions
+    from skypart.telemetry.source import read_telemetry
 
     options = TrackOptions(max_speed=max_speed)
+    hints = read_hints(tilt=tilt, fov=fov)
+    data = None
+    if telemetry is not None:
+        data = read_telemetry(telemetry, fixed_tilt=tilt)
+        typer.echo(f"flight data of {data.summary()}; clock {join_clocks(flight, data, offset):+.2f} s")
     locator = open_locator(index, model, network=network)
     track_file = TrackFile(output)
     result = follow_flight(
-        locator, flight, track_file, options, rate_hz=rate, interval_s=interval, truth=truth, figure=picture
+        locator,
+        flight,
+        track_file,
+        options,
+        rate_hz=rate,
+        interval_s=interval,
+        truth=truth,
+        figure=picture,
+        telemetry=data,
+        hints=hints,
     )
     typer.echo(result.report())
+
+
+@app.command()
+def fly(
+    index: IndexArgument,
+    video: Annotated[str, typer.Option(help="Camera number, rtsp://, udp:// or http:// address, or a file.")],
+    telemetry: Annotated[
+        str, typer.Option(help="Flight data: udpin:0.0.0.0:14550, /dev/ttyACM0,57600, .srt, .csv or .tlog.")
+    ] = "",
+    out: Annotated[
+        list[str] | None,
+        typer.Option(help="-, FILE.jsonl, FILE.gpx, ws:PORT, mavlink:ADDRESS, nmea:pty, nmea:tcp:PORT; repeatable."),
+    ] = None,
+    arm_output: Annotated[
+        bool, typer.Option("--arm-output", help="Really send to mavlink: and nmea:; else print what would be sent.")
+    ] = False,
+    realtime: Annotated[bool, typer.Option("--realtime", help="Play a file at its own speed, dropping frames.")] = False,
+    rate: Annotated[float, typer.Option(help="Frames located per second, at most.")] = 2.0,
+    out_rate: Annotated[float, typer.Option(help="Positions per second to send.")] = 5.0,
+    max_speed: Annotated[float, typer.Option(help="Maximum speed of the drone, m/s.")] = 25.0,
+    offset: OffsetOption = "0",
+    latency: Annotated[float, typer.Option(help="Seconds from exposure until a frame of a stream arrives.")] = 0.0,
+    fov: FovOption = None,
+    tilt: TiltOption = None,
+    altitude: Annotated[float | None, typer.Option(help="Height above ground, metres, if constant.")] = None,
+    heading: Annotated[float | None, typer.Option(help="Compass direction of the upper edge, if constant.")] = None,
+    follow: Annotated[str, typer.Option(help="Whose position: auto, ground (at the photo's centre), drone.")] = "auto",
+    near_gps: Annotated[
+        bool, typer.Option("--near-gps", help="Search around the GPS position of the flight data.")
+    ] = False,
+    message: Annotated[
+        list[str] | None,
+        typer.Option(help="gps_input, global_position_sensor, external_estimate or odometry; repeatable."),
+    ] = None,
+    origin: Annotated[str, typer.Option(help="LAT,LON: origin of ODOMETRY's local frame.")] = "",
+    silent_when_lost: Annotated[
+        bool, typer.Option("--silent-when-lost", help="Send nothing while lost, instead of GPS_INPUT without a fix.")
+    ] = False,
+    dem: Annotated[Path | None, typer.Option(help="GeoTIFF of ground heights, for the drone's position.")] = None,
+    takeoff: Annotated[str, typer.Option(help="LAT,LON of take-off, which heights are counted from (--dem).")] = "",
+    stop_after: Annotated[float, typer.Option(help="Seconds of loss after which the output stops.")] = 30.0,
+    page: Annotated[int | None, typer.Option(help="Port of a live page at /fly; 0 picks a free one.")] = None,
+    model: IndexModelOption = "",
+    network: NetworkOption = False,
+    device: DeviceOption = "cpu",
+) -> None:
+    """Follow a flight live: video and flight data in, positions out. Ctrl-C ends it and leaves whole files."""
+    from skypart.serve.fly_command import FlyArguments, run_fly
+
+    run_fly(
+        FlyArguments(
+            index=index,
+            video=video,
+            telemetry=telemetry,
+            out=tuple(out or ()),
+            armed=arm_output,
+            realtime=realtime,
+            rate_hz=rate,
+            out_hz=out_rate,
+            max_speed=max_speed,
+            offset=offset,
+            latency_s=latency,
+            fov=fov,
+            tilt=tilt,
+            altitude=altitude,
+            heading=heading,
+            follow=follow,
+            near_gps=near_gps,
+            messages=tuple(message or ("gps_input",)),
+            origin=origin,
+            silent_when_lost=silent_when_lost,
+            dem=dem,
+            takeoff=takeoff,
+            stop_after_s=stop_after,
+            page=page,
+            model=model,
+            network=network,
+            device=device,
+        )
+    )
 
 
 @app.command()

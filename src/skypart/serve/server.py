@@ -14,6 +14,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from skypart.errors import SkyPartError
 from skypart.serve.app import create_app
 from skypart.serve.assets import missing_assets
+from skypart.serve.fly_board import FlyBoard
 from skypart.serve.options import LOOPBACK, ServeOptions
 from skypart.serve.service import LocateService
 
@@ -69,8 +70,8 @@ def page_url(options: ServeOptions, bound: socket.socket) -> str:
     return f"http://{f'[{host}]' if ':' in host else host}:{bound.getsockname()[1]}/"
 
 
-def build_server(service: LocateService, options: ServeOptions) -> uvicorn.Server:
-    """A uvicorn server for the application, not started."""
+def build_server(service: LocateService, options: ServeOptions, board: FlyBoard | None = None) -> uvicorn.Server:
+    """A uvicorn server for the application, not started. board: of a live flight."""
     config: dict[str, Any] = {
         "http": protocol_with_timeout(options.header_seconds),
         "ws": "none",
@@ -80,7 +81,7 @@ def build_server(service: LocateService, options: ServeOptions) -> uvicorn.Serve
         "server_header": False,
         "timeout_graceful_shutdown": 5,
     }
-    return uvicorn.Server(uvicorn.Config(create_app(service, options), **config))
+    return uvicorn.Server(uvicorn.Config(create_app(service, options, board), **config))
 
 
 def run_server(
@@ -102,3 +103,13 @@ def run_server(
     if open_browser:
         threading.Timer(0.5, webbrowser.open, [url]).start()
     build_server(service, options).run(sockets=[bound])
+
+
+def serve_board(board: FlyBoard, service: LocateService, port: int) -> str:
+    """Serve a live flight in a thread of this process, on loopback; returns the address of its page."""
+    options = ServeOptions(port=port)
+    bound = listen(options)
+    server = build_server(service, options, board)
+    server.install_signal_handlers = lambda: None  # type: ignore[attr-defined]  # Ctrl-C belongs to the flight
+    threading.Thread(target=server.run, kwargs={"sockets": [bound]}, name="page", daemon=True).start()
+    return f"{page_url(options, bound)}fly"
