@@ -37,6 +37,8 @@ GPS_PRIOR_M = 500.0
 """Search radius around the receiver's position with `near_gps`."""
 NO_HEADING_AFTER_S = 8.0
 """Seconds without a fix after which every other frame is located without the compass, which may be wrong."""
+TRACKING_S = 2.0
+"""Between frames the state stays `tracking` for this many seconds after a frame whose fix was used."""
 BUFFER_S = 120.0
 """Velocities that are kept for frames still being located, in seconds."""
 
@@ -235,6 +237,9 @@ class LiveTracker:
     def report(self, time_s: float, start: datetime, *, problem: str = "", seen: int = 0, dropped: int = 0) -> Report:
         """What is known now, at `time_s`."""
         point = self._finish(self.filter.peek(time_s, tuple(self._velocities)))
+        matched = bool(self.points) and self.points[-1].state == "tracking"
+        if point.state == "coasting" and matched and time_s - self.points[-1].time_s <= TRACKING_S:
+            point = replace(point, state="tracking")
         if point.state != "lost":
             self._lost_since = None
         elif self._lost_since is None:

@@ -156,6 +156,8 @@ class TrackFilter:
         return ahead._peek_at(now)
 
     def _peek_at(self, time_s: float) -> TrackPoint:
+        if time_s == self._time:
+            return self._report(time_s, None)[0]
         driven = self._driven
         self._hypotheses = self._predict(time_s, None)
         self._time, self._driven = time_s, driven
