@@ -143,7 +143,9 @@ class FixSimulator:
             radius = sensors.radius_m * math.exp(self.scale)
             # A tail heavier than normal, with 95 % within the radius.
             tail = 1.0 if rng.random() < 0.92 else 2.0
-            error = radius / RADIUS_95 * 0.93 * tail * (math.sqrt(0.5) * self.slow + math.sqrt(0.5) * rng.normal(size=2))
+            error = (
+                radius / RADIUS_95 * 0.93 * tail * (math.sqrt(0.5) * self.slow + math.sqrt(0.5) * rng.normal(size=2))
+            )
             return self._fix(flight.places[number] + error + self.shift, radius, rng.uniform(0.8, 0.99))
         if rng.random() < sensors.false_accepts:
             place = rng.uniform(-1, 1, 2) * flight.half

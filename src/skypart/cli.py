@@ -27,7 +27,9 @@ BatchSizeOption = Annotated[int, typer.Option(help="Images per forward pass.")]
 DeviceOption = Annotated[str, typer.Option(help="cpu, cuda, cuda:1, mps.")]
 NetworkOption = Annotated[bool, typer.Option(help="Allow maps that are read over the network.")]
 WeatherSeedOption = Annotated[int, typer.Option(help="Random seed of the weather.")]
-OffsetOption = Annotated[str, typer.Option(help="Seconds that the flight data's clock is ahead of the video's, or auto.")]
+OffsetOption = Annotated[
+    str, typer.Option(help="Seconds that the flight data's clock is ahead of the video's, or auto.")
+]
 FovOption = Annotated[float | None, typer.Option(help="Horizontal field of view, degrees.")]
 TiltOption = Annotated[float | None, typer.Option(help="Camera tilt below the horizon, degrees; 90 is straight down.")]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
@@ -321,10 +323,14 @@ def locate(
     fov: Annotated[float | None, typer.Option(help="Horizontal field of view, degrees.")] = None,
     no_exif: Annotated[bool, typer.Option("--no-exif", help="Ignore the photos' EXIF and XMP.")] = False,
     format: Annotated[
-        str, typer.Option(help="table, json, geojson, csv, kml or gpx (default: from the suffix of -o, else table).")
+        str,
+        typer.Option(help="table, json, geojson, csv, kml, gpx or geo (default: from the suffix of -o, else table)."),
     ] = "",
     output: Annotated[
         Path | None, typer.Option("-o", "--output", help="Write to this file instead of the screen.")
+    ] = None,
+    geotiff: Annotated[
+        Path | None, typer.Option(help="Folder for the photos warped onto the ground, as GeoTIFF.")
     ] = None,
     model: IndexModelOption = "",
     network: NetworkOption = False,
@@ -347,6 +353,10 @@ def locate(
         typer.echo(text)
     else:
         write_text(output, text)
+    if geotiff is not None:
+        from skypart.bridge.geotiff import write_geotiffs
+
+        typer.echo(f"{geotiff}: {write_geotiffs(fixes, geotiff)} photos as GeoTIFF", err=True)
     if not all(fix.found for fix in fixes):
         raise typer.Exit(NO_FIX)
 
@@ -431,7 +441,9 @@ def fly(
     arm_output: Annotated[
         bool, typer.Option("--arm-output", help="Really send to mavlink: and nmea:; else print what would be sent.")
     ] = False,
-    realtime: Annotated[bool, typer.Option("--realtime", help="Play a file at its own speed, dropping frames.")] = False,
+    realtime: Annotated[
+        bool, typer.Option("--realtime", help="Play a file at its own speed, dropping frames.")
+    ] = False,
     rate: Annotated[float, typer.Option(help="Frames located per second, at most.")] = 2.0,
     out_rate: Annotated[float, typer.Option(help="Positions per second to send.")] = 5.0,
     max_speed: Annotated[float, typer.Option(help="Maximum speed of the drone, m/s.")] = 25.0,

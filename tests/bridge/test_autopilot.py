@@ -87,7 +87,10 @@ def test_every_field_arrives_in_another_process() -> None:
     assert command["param2"] == pytest.approx(0.35) and command["param3"] == pytest.approx(12.0 / 2.4477, rel=1e-3)
     odometry = by_type["ODOMETRY"]
     metres = origin.to_metres(latitude=-33.8567844, longitude=151.2152967)
-    assert (odometry["x"], odometry["y"]) == (pytest.approx(float(metres.y), abs=1e-2), pytest.approx(float(metres.x), abs=1e-2))
+    assert (odometry["x"], odometry["y"]) == (
+        pytest.approx(float(metres.y), abs=1e-2),
+        pytest.approx(float(metres.x), abs=1e-2),
+    )
     assert (odometry["z"], odometry["vx"], odometry["vy"]) == (-80.5, -4.0, 3.0)
     assert (odometry["frame_id"], odometry["child_frame_id"], odometry["quality"]) == (1, 1, 100)
     assert odometry["pose_covariance"][0] == 16.0 and odometry["pose_covariance"][6] == 25.0
@@ -105,7 +108,10 @@ def test_nothing_is_sent_unless_armed_and_nothing_after_prolonged_loss() -> None
     sink.send(later[1])
     assert len(said) == 2 and "fix_type : 1" in said[1]
     silent = MavlinkEncoder(("gps_input",), declare_no_fix=False)
-    assert silent.messages(LOST) == [] and MavlinkEncoder(("odometry",), origin=LocalFrame(latitude=0, longitude=0)).messages(LOST) == []
+    assert (
+        silent.messages(LOST) == []
+        and MavlinkEncoder(("odometry",), origin=LocalFrame(latitude=0, longitude=0)).messages(LOST) == []
+    )
 
 
 def test_bad_messages_and_addresses_are_reported() -> None:
@@ -131,7 +137,9 @@ def test_the_rate_is_limited() -> None:
 
 def test_sentences_are_valid_for_another_parser() -> None:
     gga, rmc, gst = (pynmea2.parse(line.strip(), check=True) for line in sentences(TRACKING))
-    assert gga.latitude == pytest.approx(-33.8567844, abs=1e-7) and gga.longitude == pytest.approx(151.2152967, abs=1e-7)
+    assert gga.latitude == pytest.approx(-33.8567844, abs=1e-7) and gga.longitude == pytest.approx(
+        151.2152967, abs=1e-7
+    )
     assert gga.gps_qual == 1 and gga.altitude == 80.5 and gga.timestamp.isoformat().startswith("07:08:09.25")
     assert rmc.status == "A" and rmc.datestamp.isoformat() == "2026-05-06"
     assert rmc.spd_over_grnd == pytest.approx(5.0 * 3600 / 1852, abs=0.01)

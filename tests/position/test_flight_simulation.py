@@ -4,8 +4,8 @@ import math
 
 import numpy as np
 import pytest
-
 from benchmarks.flight_simulation import Sensors, lost_after, run_filter, simulate_flight
+
 from skypart.position.live import FLYING
 
 

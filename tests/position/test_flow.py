@@ -24,7 +24,9 @@ def test_flow_measures_turns_and_gives_up_where_nothing_agrees() -> None:
     flow = FlowTracker()
     flow.add(0.0, Shot(0.0, 0.0, 10.0).photo(TOWN))
     motion = flow.add(0.2, Shot(0.0, 0.0, 16.0).photo(TOWN))
-    assert motion is not None and -motion.turn_deg == pytest.approx(6.0, abs=0.4)  # the camera turns against the content
+    assert motion is not None and -motion.turn_deg == pytest.approx(
+        6.0, abs=0.4
+    )  # the camera turns against the content
     assert flow.add(0.4, Shot(150.0, 150.0, 16.0).photo(TOWN)) is None  # another place
     assert flow.add(0.6, np.full((200, 200, 3), 90, np.uint8)) is None
     assert flow.add(5.0, Shot(0.0, 0.0).photo(TOWN)) is None  # too long after the last

@@ -20,12 +20,12 @@ import pytest
 from skypart.bridge.formats import TrackFile
 from skypart.bridge.sinks import JsonLines, TrackSink, WebSocketLines, open_sink
 from skypart.errors import SkyPartError
+from skypart.geo.footprint import Bounds
 from skypart.position.fix import Fix, Hints, Prior
 from skypart.position.fly import choose_follow, is_inside
 from skypart.position.frames import Frame
 from skypart.position.live import FLYING, FlyOptions, LiveTracker, Report, fly
 from skypart.position.live_video import LiveVideo, redact_source
-from skypart.geo.footprint import Bounds
 from skypart.telemetry.record import Sample, Telemetry
 from tests.bridge.reports import LOST, TRACKING
 from tests.position.flights import FRAME, fix_at
@@ -76,7 +76,11 @@ class Reader:
             return Fix(photo=frame.name, reason="nothing seen")
         spot = np.array([(corner[0] + 22.5) * 2 - 250.0, 250.0 - (corner[1] + 22.5) * 2])
         return replace(
-            fix_at(spot, sigma=2.0, confidence=0.95), heading_deg=0.0, ground_m=90.0, peaks=(), seconds=time.monotonic() - began
+            fix_at(spot, sigma=2.0, confidence=0.95),
+            heading_deg=0.0,
+            ground_m=90.0,
+            peaks=(),
+            seconds=time.monotonic() - began,
         )
 
 
@@ -278,7 +282,10 @@ def have_rtsp() -> bool:
 def rtsp_server(port: int, video: Path) -> Iterator[None]:
     script = Path(__file__).with_name("rtsp_server.py")
     server = subprocess.Popen(
-        ["/usr/bin/python3", str(script), str(port), str(video)], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+        ["/usr/bin/python3", str(script), str(port), str(video)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
     )
     try:
         assert server.stdout is not None and server.stdout.readline().strip() == "ready"
@@ -333,7 +340,20 @@ def test_an_mpeg_stream_over_udp_and_http_is_read(film: Path) -> None:
         port = free_port()
         listen = ["-listen", "1"] if scheme == "http" else []
         target = f"{scheme}://127.0.0.1:{port}" + ("/flight.ts" if scheme == "http" else "?pkt_size=1316")
-        command = ["ffmpeg", "-loglevel", "quiet", "-re", "-stream_loop", "-1", "-i", str(film), "-c:v", "mpeg4", "-q:v", "3"]
+        command = [
+            "ffmpeg",
+            "-loglevel",
+            "quiet",
+            "-re",
+            "-stream_loop",
+            "-1",
+            "-i",
+            str(film),
+            "-c:v",
+            "mpeg4",
+            "-q:v",
+            "3",
+        ]
         sender = subprocess.Popen([*command, "-g", "5", *listen, "-f", "mpegts", target])
         video = LiveVideo(target.split("?")[0] if scheme == "udp" else target, time.monotonic)
         try:

@@ -22,7 +22,14 @@ VARIANTS = {
         '<font size="28">FrameCnt: 1, DiffTime: 33ms\n2023-05-01 12:34:56.789\n[iso: 100] [shutter: 1/1000.0] [fnum: 2.8] '
         "[focal_len: 24.00] [latitude: 48.125] [longitude: 16.375] [rel_alt: 99.500 abs_alt: 301.000] "
         "[gb_yaw: -90.0 gb_pitch: -80.0 gb_roll: 0.5] </font>",
-        {"latitude": 48.125, "longitude": 16.375, "height_m": 99.5, "heading_deg": 270.0, "tilt_deg": 80.0, "roll_deg": 0.5},
+        {
+            "latitude": 48.125,
+            "longitude": 16.375,
+            "height_m": 99.5,
+            "heading_deg": 270.0,
+            "tilt_deg": 80.0,
+            "roll_deg": 0.5,
+        },
     ),
     "mavic 2": (
         '<font size="36">SrtCnt : 1, DiffTime : 33ms\n2019-09-25 01:22:35,117,359\n[iso : 100] [shutter : 1/640.0] '
@@ -45,7 +52,14 @@ VARIANTS = {
     "phantom 4 rtk": (
         "F/5.6, SS 320, ISO 100, EV 0, RTK (16.375, 48.125, 22), HOME (16.370, 48.120, 19.00m), D 92.16m, H 99.50m, "
         "H.S 3.50m/s, V.S 0.00m/s, F.PRY (1.0°, -2.0°, 30.0°), G.PRY (-80.0°, 0.5°, -90.0°)",
-        {"latitude": 48.125, "longitude": 16.375, "height_m": 99.5, "heading_deg": 270.0, "tilt_deg": 80.0, "roll_deg": 0.5},
+        {
+            "latitude": 48.125,
+            "longitude": 16.375,
+            "height_m": 99.5,
+            "heading_deg": 270.0,
+            "tilt_deg": 80.0,
+            "roll_deg": 0.5,
+        },
     ),
     "far west": ("GPS(-122.375,37.5,16) BAROMETER:-1.5", {"latitude": 37.5, "longitude": -122.375, "height_m": -1.5}),
 }
@@ -128,7 +142,9 @@ def test_photos_give_attitude_and_their_gps_as_truth(tmp_path: Path) -> None:
         exif = Image.Exif()
         exif.get_ifd(0x8769)[0x9003] = f"2024:05:06 07:08:{second:02}"
         exif.get_ifd(0x8825).update({1: "S", 2: (33.0, 30.0, 0.0), 3: "E", 4: (151.0, 15.0, 0.0)})
-        xmp = packet('drone-dji:GimbalYawDegree="+45.0" drone-dji:GimbalPitchDegree="-60" drone-dji:RelativeAltitude="+80"')
+        xmp = packet(
+            'drone-dji:GimbalYawDegree="+45.0" drone-dji:GimbalPitchDegree="-60" drone-dji:RelativeAltitude="+80"'
+        )
         Image.new("RGB", (8, 8)).save(tmp_path / f"{second}.jpg", exif=exif, xmp=xmp)
     found = read_telemetry(tmp_path).at(1.0)
     assert (found.heading_deg, found.tilt_deg, found.height_m) == (45.0, 60.0, 80.0)

@@ -145,7 +145,9 @@ class SerialLine:
         try:
             self._port = self._open()
         except (OSError, ValueError) as error:
-            raise SkyPartError(f"{device}: cannot open the serial line ({error}); check the cable and its name") from error
+            raise SkyPartError(
+                f"{device}: cannot open the serial line ({error}); check the cable and its name"
+            ) from error
 
     def write(self, data: bytes) -> None:
         """Write, or raise; the next call opens the port again."""

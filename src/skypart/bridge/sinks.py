@@ -71,7 +71,9 @@ class TrackSink:
         if report.located == self._located:
             return
         self._located = report.located
-        self._start = self._start or report.time.fromtimestamp(report.time.timestamp() - report.point.time_s, report.time.tzinfo)
+        self._start = self._start or report.time.fromtimestamp(
+            report.time.timestamp() - report.point.time_s, report.time.tzinfo
+        )
         self._points.append(report.point)
         if len(self._points) >= self._saved + SAVE_EVERY:
             self._write()

@@ -56,7 +56,9 @@ class FlowTracker:
         """The motion since the last frame; None if it cannot be told."""
         height, width = image.shape[:2]
         size = (FLOW_WIDTH, max(16, round(height * FLOW_WIDTH / width)))
-        grey: NDArray[np.uint8] = cv2.cvtColor(cv2.resize(image, size, interpolation=cv2.INTER_AREA), cv2.COLOR_RGB2GRAY)
+        grey: NDArray[np.uint8] = cv2.cvtColor(
+            cv2.resize(image, size, interpolation=cv2.INTER_AREA), cv2.COLOR_RGB2GRAY
+        )
         before, seconds = self._grey, time_s - self._time
         self._grey, self._time = grey, time_s
         if before is None or before.shape != grey.shape or not 0.0 < seconds <= MAX_SECONDS:

@@ -70,7 +70,13 @@ class Terrain:
         return float((1 - t) * upper + t * lower)
 
     def drone_above(
-        self, ground: Place, *, heading_deg: float | None, tilt_deg: float, height_m: float, takeoff_m: float | None = None
+        self,
+        ground: Place,
+        *,
+        heading_deg: float | None,
+        tilt_deg: float,
+        height_m: float,
+        takeoff_m: float | None = None,
     ) -> tuple[Place, float] | None:
         """Position and height above the raster's zero of a drone whose photo is centred on `ground`.
 
@@ -149,7 +155,9 @@ def parse_place(text: str, option: str) -> Place:
         values: Sequence[float] = [float(part) for part in text.split(",")]
         latitude, longitude = values
     except ValueError as error:
-        raise SkyPartError(f"{option} {text}: give latitude and longitude in degrees, for instance 48.1,11.5") from error
+        raise SkyPartError(
+            f"{option} {text}: give latitude and longitude in degrees, for instance 48.1,11.5"
+        ) from error
     if not (abs(latitude) <= 90 and abs(longitude) <= 180):
         raise SkyPartError(f"{option} {text}: latitude comes first (-90..90), then longitude (-180..180)")
     return Place(latitude, longitude)

@@ -81,7 +81,15 @@ class TrackOptions:
 
     def __post_init__(self) -> None:
         """Raise if a value is out of range."""
-        positive = ("max_speed", "max_acceleration", "area_km2", "recover_after", "lost_after", "lost_radius_m", "slow_s")
+        positive = (
+            "max_speed",
+            "max_acceleration",
+            "area_km2",
+            "recover_after",
+            "lost_after",
+            "lost_radius_m",
+            "slow_s",
+        )
         for name in (*positive, "drift_s", "outside_s", "integrity_risk"):
             value = float(getattr(self, name))
             if not (math.isfinite(value) and value > 0):

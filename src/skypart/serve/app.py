@@ -23,9 +23,7 @@ from skypart.version import __version__
 DESCRIPTION = "Find where a drone photo was taken on the map of this index. Latitude and longitude are WGS 84 degrees."
 
 
-def create_app(
-    service: LocateService, options: ServeOptions | None = None, board: FlyBoard | None = None
-) -> FastAPI:
+def create_app(service: LocateService, options: ServeOptions | None = None, board: FlyBoard | None = None) -> FastAPI:
     """The API and the page for one index. board: of a live flight, which /fly shows."""
     options = options or ServeOptions()
     state = ServerState(service, options)

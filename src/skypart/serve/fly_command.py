@@ -140,7 +140,9 @@ def _open_telemetry(arguments: FlyArguments, clock: Callable[[], float]) -> Tele
                 raise SkyPartError("--offset auto needs a video file; give seconds for a stream")
             telemetry.offset_s = float(arguments.offset)
         else:
-            _say(f"flight data of {telemetry.summary()}; clock {join_clocks(video, telemetry, arguments.offset):+.2f} s")
+            _say(
+                f"flight data of {telemetry.summary()}; clock {join_clocks(video, telemetry, arguments.offset):+.2f} s"
+            )
     return telemetry
 
 

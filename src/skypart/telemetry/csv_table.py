@@ -38,7 +38,9 @@ def read_csv(path: Path) -> Telemetry:
             if not names & {*_SECONDS, *_MILLISECONDS}:
                 raise SkyPartError(f"{path}: has no column of time; name one time_s, in seconds")
             for number, raw in enumerate(reader, start=2):
-                row = {(key or "").strip().lower(): value.strip() for key, value in raw.items() if isinstance(value, str)}
+                row = {
+                    (key or "").strip().lower(): value.strip() for key, value in raw.items() if isinstance(value, str)
+                }
                 rows.append((_seconds(path, number, row), row))
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise SkyPartError(f"{path}: not a CSV file ({error}); save it as CSV in UTF-8") from error
@@ -48,7 +50,9 @@ def read_csv(path: Path) -> Telemetry:
     first = min(seconds for seconds, _ in rows)
     absolute = first > 1e8
     start = datetime.fromtimestamp(first, UTC) if absolute else None
-    samples = [_sample(seconds - first if absolute else seconds, row) for seconds, row in sorted(rows, key=lambda r: r[0])]
+    samples = [
+        _sample(seconds - first if absolute else seconds, row) for seconds, row in sorted(rows, key=lambda r: r[0])
+    ]
     found = Telemetry(samples, source=path.name, start=start)
     return require_values(found, f"name its columns, for example {', '.join(COLUMNS)}")
 
