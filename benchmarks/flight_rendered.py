@@ -144,22 +144,23 @@ def main() -> None:
     rows: list[list[dict[str, object]]] = [json.loads(file.read_text()) if file.is_file() else [] for file in files]
     steps = range(0, len(flights[0].seconds), round(EVERY_S * RATE_HZ))
     for count, number in enumerate(steps):
-        for style, flight in enumerate(flights):
-            if len(rows[style]) > count:
+        for area, flight in enumerate(flights):
+            if len(rows[area]) > count:
                 continue
             if time.monotonic() - began > arguments.until:
                 console.print(f"stopped after {count} frames of each map")
                 return
-            heading = float(turned[style][number])
+            heading = float(turned[area][number])
             if flight.outage[number] or not on_world(*target_of(flight.places[number], heading)):
                 row: dict[str, object] = {"number": number, "found": False, "seconds": 0.0, "none": True}
                 x, y = EXTENT / 2 + flight.places[number][0], -EXTENT / 2 + flight.places[number][1]
-                longitude, latitude = worlds[style][0].lonlat(float(x), float(y))
+                longitude, latitude = worlds[area][0].lonlat(float(x), float(y))
                 row["true"] = [latitude, longitude]
             else:
-                row = locate_frame(*worlds[style], locator, flight, heading, number, style)
-            rows[style].append(row)
-            write_text(files[style], json.dumps(rows[style]))
+                world, lighting = worlds[area]
+                row = locate_frame(world, lighting, locator, flight, heading, number, area)
+            rows[area].append(row)
+            write_text(files[area], json.dumps(rows[area]))
         if count % 10 == 0:
             console.print(f"{count} of {len(steps)} frames of each map, {time.monotonic() - began:.0f} s")
 

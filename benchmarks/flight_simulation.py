@@ -62,6 +62,7 @@ class SimulatedFlight:
 
     @property
     def inside(self) -> NDArray[np.bool_]:
+        """(n,) whether the photo shows the map."""
         return np.asarray((np.abs(self.places) <= self.half).all(axis=1))
 
 
@@ -100,11 +101,11 @@ def simulate_flight(seed: int, minutes: float = 6.0, half: float = 600.0) -> Sim
         turning[number] = float(np.linalg.norm(velocity - before)) / step > 1.0
         place = place + 0.5 * (velocity + before) * step
         places[number], velocities[number] = place, velocity
-    seconds = np.arange(count) * step
+    seconds = np.arange(count, dtype=np.float64) * step
     begin = rng.uniform(0.25, 0.35) * minutes * 60
     outage = (seconds >= begin) & (seconds < begin + 60.0)
     weather = np.repeat(rng.random(int(minutes * 2) + 1) < 0.5, int(30 * RATE_HZ))[:count]
-    return SimulatedFlight(seconds, places, velocities, turning, outage, weather, half)
+    return SimulatedFlight(np.asarray(seconds, dtype=np.float64), places, velocities, turning, outage, weather, half)
 
 
 class FixSimulator:

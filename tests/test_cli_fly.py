@@ -34,7 +34,7 @@ def flight(tmp_path_factory: pytest.TempPathFactory) -> Path:
     index = make_index(folder / "town.skyindex", [write_quilt(folder / "town.tif")])
     replace(index.manifest, calibration=SURE.to_dict()).write(index.folder)
     town = quilt(1)
-    writer = cv2.VideoWriter(str(folder / "flight.avi"), cv2.VideoWriter_fourcc(*"MJPG"), 5.0, (200, 200))
+    writer = cv2.VideoWriter(str(folder / "flight.avi"), cv2.VideoWriter.fourcc(*"MJPG"), 5.0, (200, 200))
     for number in range(60):
         writer.write(shot(number / 5).photo(town, 200)[:, :, ::-1])
     writer.release()

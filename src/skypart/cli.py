@@ -27,9 +27,7 @@ BatchSizeOption = Annotated[int, typer.Option(help="Images per forward pass.")]
 DeviceOption = Annotated[str, typer.Option(help="cpu, cuda, cuda:1, mps.")]
 NetworkOption = Annotated[bool, typer.Option(help="Allow maps that are read over the network.")]
 WeatherSeedOption = Annotated[int, typer.Option(help="Random seed of the weather.")]
-OffsetOption = Annotated[
-    str, typer.Option(help="Seconds that the flight data's clock is ahead of the video's, or auto.")
-]
+OffsetOption = Annotated[str, typer.Option(help="Seconds that the flight data's clock is ahead of the video, or auto.")]
 FovOption = Annotated[float | None, typer.Option(help="Horizontal field of view, degrees.")]
 TiltOption = Annotated[float | None, typer.Option(help="Camera tilt below the horizon, degrees; 90 is straight down.")]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]

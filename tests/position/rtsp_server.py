@@ -1,4 +1,4 @@
-"""A real RTSP server on loopback (GStreamer of Debian): python3 rtsp_server.py PORT VIDEO.avi. Needs the system's Python."""
+"""A real RTSP server on loopback, GStreamer of Debian: /usr/bin/python3 rtsp_server.py PORT VIDEO.avi"""
 
 import sys
 
@@ -14,7 +14,8 @@ server.set_address("127.0.0.1")
 server.set_service(sys.argv[1])
 factory = GstRtspServer.RTSPMediaFactory()
 factory.set_launch(
-    f"( filesrc location={sys.argv[2]} ! avidemux ! jpegdec ! videoconvert ! jpegenc quality=92 ! rtpjpegpay name=pay0 pt=26 )"
+    f"( filesrc location={sys.argv[2]} ! avidemux ! jpegdec ! videoconvert ! jpegenc quality=92 "
+    "! rtpjpegpay name=pay0 pt=26 )"
 )
 factory.set_shared(False)
 server.get_mount_points().add_factory("/flight", factory)

@@ -45,7 +45,7 @@ def film(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """20 s at 10 frames per second, straight down, 90 m across, flying east; motion JPEG."""
     path = tmp_path_factory.mktemp("film") / "flight.avi"
     town = quilt(5)
-    writer = cv2.VideoWriter(str(path), cv2.VideoWriter_fourcc(*"MJPG"), 10.0, (240, 240))
+    writer = cv2.VideoWriter(str(path), cv2.VideoWriter.fourcc(*"MJPG"), 10.0, (240, 240))
     for number in range(200):
         east, north = place(number / 10)
         writer.write(Shot(east, north, 0.0, 90.0).photo(town, 240)[:, :, ::-1])

@@ -60,7 +60,8 @@ def test_over_hills_the_error_of_the_drone_is_at_most_half_of_that_over_a_plane(
     rng = np.random.default_rng(1)
     takeoff = degrees(50.0, -100.0)
     takeoff_m = hill(50.0, -100.0)
-    plane, over_heights = [], []
+    plane: list[float] = []
+    over_heights: list[float] = []
     for _ in range(40):
         east, north = rng.uniform(-350, 350, 2)
         altitude, heading, tilt = takeoff_m + rng.uniform(110, 180), rng.uniform(0, 360), rng.uniform(35, 70)

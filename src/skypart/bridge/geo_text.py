@@ -9,9 +9,10 @@ from skypart.position.fix import Fix
 
 
 def fixes_to_geo(fixes: Sequence[Fix]) -> str:
-    """Positions of the drone where they are known, else of the ground at the photo's centre; photos without are left out.
+    """Positions of the drone where they are known, else of the ground at the photo's centre.
 
-    File names only: OpenDroneMap looks for them in its folder of images. Spaces in them are not supported there.
+    Photos without a position are left out. File names only: OpenDroneMap looks for them in its folder of images. Spaces
+    in them are not supported there.
     """
     lines = ["EPSG:4326"]
     for fix in fixes:

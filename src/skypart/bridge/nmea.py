@@ -22,7 +22,7 @@ KNOTS = 3600.0 / 1852.0
 
 
 def sentences(report: Report) -> list[str]:
-    """GGA, RMC and GST of a report, with checksum and line end. While lost, GGA and RMC declare that there is no fix."""
+    """GGA, RMC and GST of a report, with checksum and line end. While lost, GGA and RMC declare no fix."""
     point = report.point
     clock = _clock(report.time)
     date = report.time.strftime("%d%m%y")

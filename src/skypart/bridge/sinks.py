@@ -5,6 +5,7 @@ import os
 import sys
 import threading
 from collections.abc import Callable, Sequence
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import IO, Any
 
@@ -64,16 +65,14 @@ class TrackSink:
         self.file, self.problem = file, ""
         self._points: list[TrackPoint] = []
         self._located, self._saved = 0, 0
-        self._start: Any = None
+        self._start: datetime | None = None
 
     def send(self, report: Report) -> None:
         """Keep the point of a newly located frame."""
         if report.located == self._located:
             return
         self._located = report.located
-        self._start = self._start or report.time.fromtimestamp(
-            report.time.timestamp() - report.point.time_s, report.time.tzinfo
-        )
+        self._start = self._start or report.time - timedelta(seconds=report.point.time_s)
         self._points.append(report.point)
         if len(self._points) >= self._saved + SAVE_EVERY:
             self._write()
@@ -108,7 +107,7 @@ class WebSocketLines:
             number = self._number
             while True:
                 with self._changed:
-                    self._changed.wait_for(lambda: self._number > number or self._closed)
+                    self._changed.wait_for(lambda last=number: self._number > last or self._closed)
                     if self._closed:
                         return
                     number, line = self._number, self._newest

@@ -91,8 +91,8 @@ def follow_flight(
 ) -> Flight:
     """Follow a flight over the maps of an index and write its track; see `run_flight` for the arguments.
 
-    telemetry: flight data, whose attitude and height become hints and whose velocity the filter uses. hints: known about
-    the camera for the whole flight.
+    telemetry: flight data, whose attitude and height become hints and whose velocity the filter uses. hints: known
+    about the camera for the whole flight.
     """
     index = locator.index
     options = replace(options or TrackOptions(), area_km2=max(area_km2(index.bounds), MIN_AREA_KM2))

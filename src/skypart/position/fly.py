@@ -116,8 +116,8 @@ def join_clocks(video: Path, telemetry: Telemetry, offset: str) -> float:
     found = estimate_offset(times, rates, *turn_rate(heading.times, heading.values))
     if found is None:
         raise SkyPartError(
-            f"{telemetry.source}: its turns and those of {video.name} do not tell how their clocks differ; give --offset "
-            "in seconds"
+            f"{telemetry.source}: its turns and those of {video.name} do not tell how their clocks differ; give "
+            "--offset in seconds"
         )
     telemetry.offset_s = found
     return found

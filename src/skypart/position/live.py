@@ -49,8 +49,9 @@ class FlyOptions:
 
     rate_hz: frames located per second at most. out_hz: reports per second. ask_after: lost frames after which an
     operator is asked. stop_after_s: loss after which the output stops. near_gps: search around the receiver's position.
-    flow: measure velocity by optical flow where the flight data have none. start_s: how long a stream may take to start.
-    realtime: play a file at its own speed. latency_s: of the camera. hints: known about the camera for all frames.
+    flow: measure velocity by optical flow where the flight data have none. start_s: how long a stream may take to
+    start. realtime: play a file at its own speed. latency_s: of the camera. hints: known about the camera for all
+    frames.
     """
 
     rate_hz: float = 2.0

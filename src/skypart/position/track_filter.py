@@ -52,8 +52,8 @@ MAX_LOG_RATIO = 25.0
 MIN_NOVELTY = 0.05
 """Novelty of a photo taken immediately after another."""
 GATE = 15.2
-"""Squared Mahalanobis distance above which an observation contradicts a hypothesis: 0.05 % of the right ones (chi-square
-with two degrees of freedom)."""
+"""Squared Mahalanobis distance above which an observation contradicts a hypothesis: 0.05 % of the right ones
+(chi-square with two degrees of freedom)."""
 DOUBT = 1.0
 """Variance, m^2/s^2, by which a hypothesis grows unsure of its velocity when a measured one contradicts it."""
 CLUSTER_DISTANCE = 9.0

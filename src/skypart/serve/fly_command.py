@@ -90,8 +90,8 @@ def run_fly(arguments: FlyArguments) -> FlightEnd:
         )
         if any(name.startswith(AUTOPILOT) for name in arguments.out) and tracker.filter.options.follow != "drone":
             raise SkyPartError(
-                "an autopilot needs the drone's own position: give --tilt 90 and --fov for a camera that looks down, or "
-                "flight data with the camera's tilt (--telemetry)"
+                "an autopilot needs the drone's own position: give --tilt 90 and --fov for a camera that looks down, "
+                "or flight data with the camera's tilt (--telemetry)"
             )
         for name in arguments.out or ("-",):
             sinks.append(_open_sink(name, arguments))
