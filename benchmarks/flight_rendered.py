@@ -1,6 +1,6 @@
 """Rendered flights with the default model, for benchmarks/flight.py: render, locate each frame once, keep the fixes.
 
-    python benchmarks/flight_rendered.py [--work runs/flight] [--minutes 4] [--until 900]
+    python benchmarks/flight_rendered.py [--work runs/flight] [--minutes 4] [--until 900] [--only town]
 
 can be stopped and started again; benchmarks/flight.py reads what is there. Three maps that the model was not trained
 on; the path of benchmarks/flight_simulation.py at 110 m with the camera 60 degrees below the horizon along the path, in
@@ -123,6 +123,7 @@ def main() -> None:
     parser.add_argument("--work", type=Path, default=Path("runs/flight"))
     parser.add_argument("--minutes", type=float, default=4.0)
     parser.add_argument("--until", type=float, default=3600.0, help="seconds after which to stop")
+    parser.add_argument("--only", choices=STYLES, help="fly over this map only; all three stay in the index")
     arguments = parser.parse_args()
     began = time.monotonic()
     worlds, rasters = [], []
@@ -145,7 +146,7 @@ def main() -> None:
     steps = range(0, len(flights[0].seconds), round(EVERY_S * RATE_HZ))
     for count, number in enumerate(steps):
         for area, flight in enumerate(flights):
-            if len(rows[area]) > count:
+            if len(rows[area]) > count or (arguments.only or STYLES[area]) != STYLES[area]:
                 continue
             if time.monotonic() - began > arguments.until:
                 console.print(f"stopped after {count} frames of each map")

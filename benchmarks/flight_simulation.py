@@ -1,8 +1,8 @@
 """Simulated flights for benchmarks/flight.py: true paths, and the fixes and velocities that sensors give along them.
 
-Errors of fixes: 94 % lie within the stated radius, with a heavy tail; half of their variance is shared by photos close
-in time; every map has its own shift. Some fixes are wrong, some repeat the same wrong place, and photos of elsewhere are
-accepted as often as docs/results/calibration.md says. All but that share and the radii are assumptions.
+Errors of fixes: 94 % lie within the stated radius, with a heavy tail. Half of their variance is shared by photos close
+in time, and every map has its own shift. Some fixes are wrong, and some repeat the same wrong place. Photos of
+elsewhere are accepted as often as docs/results/calibration.md says. All but that share and the radii are assumptions.
 """
 
 import math

@@ -107,7 +107,8 @@ class WebSocketLines:
             number = self._number
             while True:
                 with self._changed:
-                    self._changed.wait_for(lambda last=number: self._number > last or self._closed)
+                    while self._number == number and not self._closed:
+                        self._changed.wait()
                     if self._closed:
                         return
                     number, line = self._number, self._newest
