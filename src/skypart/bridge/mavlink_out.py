@@ -22,6 +22,8 @@ _VISION, _EXTERNAL_ESTIMATE = 2, 43003
 _LOCAL_NED, _GLOBAL_FRAME, _ESTIMATOR_VISION = 1, 0, 2
 WRAP_S = 36_000.0
 """The time of an external estimate wraps here, so that a 32-bit float has milliseconds."""
+UNKNOWN_YAW = 0
+"""The heading of a report is the camera's, not that of the airframe, which GPS_INPUT means."""
 SATELLITES = 10
 """Autopilots ignore a GPS with fewer than six; there are none here."""
 
@@ -70,7 +72,6 @@ class MavlinkEncoder:
         assert point.latitude is not None and point.longitude is not None and point.radius_m is not None
         week, in_week = gps_time(report.time)
         speed = _velocity_accuracy(report)
-        yaw = 0 if point.heading_deg is None else round(point.heading_deg * 100) % 36_000 or 36_000  # 0 means unknown
         return self._encode.gps_input_encode(
             _microseconds(report.time),
             self.gps_id,
@@ -90,7 +91,7 @@ class MavlinkEncoder:
             point.radius_m,
             0.0,
             SATELLITES,
-            yaw,
+            UNKNOWN_YAW,
         )
 
     def _no_fix(self, report: Report) -> Any:
@@ -144,7 +145,6 @@ class MavlinkEncoder:
         pose, speed = [math.nan] * 21, [math.nan] * 21
         pose[0], pose[1], pose[6] = north_north, east_north, east_east  # upper triangle, rows of 6, x is north
         speed[0] = speed[6] = _velocity_accuracy(report) ** 2
-        half = math.radians(point.heading_deg or 0.0) / 2
         return self._encode.odometry_encode(
             _microseconds(report.time),
             _LOCAL_NED,
@@ -152,7 +152,7 @@ class MavlinkEncoder:
             float(metres.y),
             float(metres.x),
             math.nan if report.height_m is None else -report.height_m,
-            [math.cos(half), 0.0, 0.0, math.sin(half)],
+            [math.nan] * 4,  # the airframe's attitude is not known, only the camera's heading
             point.velocity_north or 0.0,
             point.velocity_east or 0.0,
             math.nan,

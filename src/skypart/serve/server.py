@@ -110,6 +110,5 @@ def serve_board(board: FlyBoard, service: LocateService, port: int) -> str:
     options = ServeOptions(port=port)
     bound = listen(options)
     server = build_server(service, options, board)
-    server.install_signal_handlers = lambda: None  # type: ignore[attr-defined]  # Ctrl-C belongs to the flight
     threading.Thread(target=server.run, kwargs={"sockets": [bound]}, name="page", daemon=True).start()
     return f"{page_url(options, bound)}fly"
