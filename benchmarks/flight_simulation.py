@@ -1,8 +1,8 @@
 """Simulated flights for benchmarks/flight.py: true paths, and the fixes and velocities that sensors give along them.
 
-The locator's errors follow the statistics of docs/results/calibration.md: 95 % of the errors lie within the stated
-radius, with a heavy tail; half of their variance is shared by photos close in time; every map has its own shift. Some
-fixes are wrong and some repeat the same wrong place, and photos of elsewhere are accepted now and then.
+Errors of fixes: 94 % lie within the stated radius, with a heavy tail. Half of their variance is shared by photos close
+in time, and every map has its own shift. Some fixes are wrong, and some repeat the same wrong place. Photos of
+elsewhere are accepted as often as docs/results/calibration.md says. All but that share and the radii are assumptions.
 """
 
 import math
@@ -62,6 +62,7 @@ class SimulatedFlight:
 
     @property
     def inside(self) -> NDArray[np.bool_]:
+        """(n,) whether the photo shows the map."""
         return np.asarray((np.abs(self.places) <= self.half).all(axis=1))
 
 
@@ -100,11 +101,11 @@ def simulate_flight(seed: int, minutes: float = 6.0, half: float = 600.0) -> Sim
         turning[number] = float(np.linalg.norm(velocity - before)) / step > 1.0
         place = place + 0.5 * (velocity + before) * step
         places[number], velocities[number] = place, velocity
-    seconds = np.arange(count) * step
+    seconds = np.arange(count, dtype=np.float64) * step
     begin = rng.uniform(0.25, 0.35) * minutes * 60
     outage = (seconds >= begin) & (seconds < begin + 60.0)
     weather = np.repeat(rng.random(int(minutes * 2) + 1) < 0.5, int(30 * RATE_HZ))[:count]
-    return SimulatedFlight(seconds, places, velocities, turning, outage, weather, half)
+    return SimulatedFlight(np.asarray(seconds, dtype=np.float64), places, velocities, turning, outage, weather, half)
 
 
 class FixSimulator:
@@ -141,7 +142,7 @@ class FixSimulator:
                 place = flight.places[number] * 0.0 + self.away + rng.normal(size=2) * 5.0
                 return self._fix(place, 10.0, rng.uniform(0.62, 0.97))
             radius = sensors.radius_m * math.exp(self.scale)
-            # A tail heavier than normal, with 95 % within the radius.
+            # A tail heavier than normal: 93.8 % lie within the radius.
             tail = 1.0 if rng.random() < 0.92 else 2.0
             error = (
                 radius / RADIUS_95 * 0.93 * tail * (math.sqrt(0.5) * self.slow + math.sqrt(0.5) * rng.normal(size=2))

@@ -44,6 +44,9 @@ FovOption = Annotated[float | None, typer.Option(help="Horizontal field of view,
 NetworkOption = Annotated[bool, typer.Option(help="Allow maps and views that are read over the network.")]
 StoreOption = Annotated[str, typer.Option(help="Address of a copy of the index's views, such as milvus:URI.")]
 WeatherSeedOption = Annotated[int, typer.Option(help="Random seed of the weather.")]
+OffsetOption = Annotated[str, typer.Option(help="Seconds that the flight data's clock is ahead of the video, or auto.")]
+FovOption = Annotated[float | None, typer.Option(help="Horizontal field of view, degrees.")]
+TiltOption = Annotated[float | None, typer.Option(help="Camera tilt below the horizon, degrees; 90 is straight down.")]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
@@ -450,10 +453,14 @@ def locate(
     fov: FovOption = None,
     no_exif: Annotated[bool, typer.Option("--no-exif", help="Ignore the photos' EXIF and XMP.")] = False,
     format: Annotated[
-        str, typer.Option(help="table, json, geojson, csv, kml or gpx (default: from the suffix of -o, else table).")
+        str,
+        typer.Option(help="table, json, geojson, csv, kml, gpx or geo (default: from the suffix of -o, else table)."),
     ] = "",
     output: Annotated[
         Path | None, typer.Option("-o", "--output", help="Write to this file instead of the screen.")
+    ] = None,
+    geotiff: Annotated[
+        Path | None, typer.Option(help="Folder for the photos warped onto the ground, as GeoTIFF.")
     ] = None,
     model: IndexModelOption = "",
     network: NetworkOption = False,
@@ -478,6 +485,10 @@ def locate(
         typer.echo(text)
     else:
         write_text(output, text)
+    if geotiff is not None:
+        from skypart.bridge.geotiff import write_geotiffs
+
+        typer.echo(f"{geotiff}: {write_geotiffs(fixes, geotiff)} photos as GeoTIFF", err=True)
     if not all(fix.found for fix in fixes):
         raise typer.Exit(NO_FIX)
 
@@ -519,6 +530,8 @@ def track(
     altitude: AltitudeOption = None,
     tilt: TiltOption = None,
     fov: FovOption = None,
+    telemetry: Annotated[Path | None, typer.Option(help="Flight data: DJI .srt, .csv or .tlog.")] = None,
+    offset: OffsetOption = "0",
     model: IndexModelOption = "",
     network: NetworkOption = False,
     device: DeviceOption = "cpu",
@@ -527,11 +540,17 @@ def track(
     """Track a flight: locate its frames and filter the fixes into one path."""
     from skypart.bridge.formats import TrackFile
     from skypart.position.flight import follow_flight
+    from skypart.position.fly import join_clocks
     from skypart.position.photos import open_locator, read_hints, read_prior
     from skypart.position.track import TrackOptions
+    from skypart.telemetry.source import read_telemetry
 
     options = TrackOptions(max_speed=max_speed)
     hints, prior = read_hints(heading, altitude, tilt, fov), read_prior(near, radius)
+    data = None
+    if telemetry is not None:
+        data = read_telemetry(telemetry, fixed_tilt=tilt)
+        typer.echo(f"flight data of {data.summary()}; clock {join_clocks(flight, data, offset):+.2f} s")
     locator = open_locator(index, model, device, network=network, store=store)
     track_file = TrackFile(output)
     result = follow_flight(
@@ -544,9 +563,92 @@ def track(
         truth=truth,
         figure=picture,
         prior=prior,
+        telemetry=data,
         hints=hints,
     )
     typer.echo(result.report())
+
+
+@app.command()
+def fly(
+    index: IndexArgument,
+    video: Annotated[str, typer.Option(help="Camera number, rtsp://, udp:// or http:// address, or a file.")],
+    telemetry: Annotated[
+        str, typer.Option(help="Flight data: udpin:0.0.0.0:14550, /dev/ttyACM0,57600, .srt, .csv or .tlog.")
+    ] = "",
+    out: Annotated[
+        list[str] | None,
+        typer.Option(help="-, FILE.jsonl, FILE.gpx, ws:PORT, mavlink:ADDRESS, nmea:pty, nmea:tcp:PORT; repeatable."),
+    ] = None,
+    arm_output: Annotated[
+        bool, typer.Option("--arm-output", help="Really send to mavlink: and nmea:; else print what would be sent.")
+    ] = False,
+    realtime: Annotated[
+        bool, typer.Option("--realtime", help="Play a file at its own speed, dropping frames.")
+    ] = False,
+    rate: Annotated[float, typer.Option(help="Frames located per second, at most.")] = 2.0,
+    out_rate: Annotated[float, typer.Option(help="Positions per second to send.")] = 5.0,
+    max_speed: Annotated[float, typer.Option(help="Maximum speed of the drone, m/s.")] = 25.0,
+    offset: OffsetOption = "0",
+    latency: Annotated[float, typer.Option(help="Seconds from exposure until a frame of a stream arrives.")] = 0.0,
+    fov: FovOption = None,
+    tilt: TiltOption = None,
+    altitude: Annotated[float | None, typer.Option(help="Height above ground, metres, if constant.")] = None,
+    heading: Annotated[float | None, typer.Option(help="Compass direction of the upper edge, if constant.")] = None,
+    follow: Annotated[str, typer.Option(help="Whose position: auto, ground (at the photo's centre), drone.")] = "auto",
+    near_gps: Annotated[
+        bool, typer.Option("--near-gps", help="Search around the GPS position of the flight data.")
+    ] = False,
+    message: Annotated[
+        list[str] | None,
+        typer.Option(help="gps_input, global_position_sensor, external_estimate or odometry; repeatable."),
+    ] = None,
+    origin: Annotated[str, typer.Option(help="LAT,LON: origin of ODOMETRY's local frame.")] = "",
+    silent_when_lost: Annotated[
+        bool, typer.Option("--silent-when-lost", help="Send nothing while lost, instead of GPS_INPUT without a fix.")
+    ] = False,
+    dem: Annotated[Path | None, typer.Option(help="GeoTIFF of ground heights, for the drone's position.")] = None,
+    takeoff: Annotated[str, typer.Option(help="LAT,LON of take-off, which heights are counted from (--dem).")] = "",
+    stop_after: Annotated[float, typer.Option(help="Seconds of loss after which the output stops.")] = 30.0,
+    page: Annotated[int | None, typer.Option(help="Port of a live page at /fly; 0 picks a free one.")] = None,
+    model: IndexModelOption = "",
+    network: NetworkOption = False,
+    device: DeviceOption = "cpu",
+) -> None:
+    """Follow a flight live: video and flight data in, positions out. Ctrl-C ends it and leaves whole files."""
+    from skypart.serve.fly_command import FlyArguments, run_fly
+
+    run_fly(
+        FlyArguments(
+            index=index,
+            video=video,
+            telemetry=telemetry,
+            out=tuple(out or ()),
+            armed=arm_output,
+            realtime=realtime,
+            rate_hz=rate,
+            out_hz=out_rate,
+            max_speed=max_speed,
+            offset=offset,
+            latency_s=latency,
+            fov=fov,
+            tilt=tilt,
+            altitude=altitude,
+            heading=heading,
+            follow=follow,
+            near_gps=near_gps,
+            messages=tuple(message or ("gps_input",)),
+            origin=origin,
+            silent_when_lost=silent_when_lost,
+            dem=dem,
+            takeoff=takeoff,
+            stop_after_s=stop_after,
+            page=page,
+            model=model,
+            network=network,
+            device=device,
+        )
+    )
 
 
 @app.command()

@@ -13,6 +13,8 @@ def schema(client: TestClient) -> dict[str, Any]:
 def test_every_route_is_documented(schema: dict[str, Any]) -> None:
     assert set(schema["paths"]) == {
         "/healthz",
+        "/v1/fly",
+        "/v1/fly/frame.jpg",
         "/metrics",
         "/tiles/{z}/{x}/{y}.png",
         "/v1/examples",

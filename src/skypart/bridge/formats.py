@@ -6,7 +6,7 @@ from datetime import datetime
 from pathlib import Path
 
 from skypart.atomic import check_writable, write_text
-from skypart.bridge import csv_text, geojson, gpx, json_text, kml, table
+from skypart.bridge import csv_text, geo_text, geojson, gpx, json_text, kml, table
 from skypart.bridge.output_format import OutputFormat, TrackToText
 from skypart.errors import SkyPartError
 from skypart.position.fix import Fix
@@ -19,6 +19,7 @@ BUILT_IN = (
     csv_text.FORMAT,
     kml.FORMAT,
     gpx.FORMAT,
+    geo_text.FORMAT,
 )
 DEFAULT = table.FORMAT
 _formats: dict[str, OutputFormat] = {format.name: format for format in BUILT_IN}

@@ -26,6 +26,15 @@ _FIX_FIELDS = (
     "seconds",
 )
 _POINT_FIELDS = ("time_s", "latitude", "longitude", "radius_m", "confidence", "state")
+_MORE_POINT_FIELDS = (
+    "source",
+    "anchor_age_s",
+    "protection_m",
+    "velocity_east",
+    "velocity_north",
+    "heading_deg",
+    "of",
+)
 
 
 def clean_text(text: str) -> str:
@@ -65,6 +74,9 @@ def point_values(point: TrackPoint, start: datetime | None) -> dict[str, Any]:
     values["photo"] = None if raw is None else clean_text(raw.photo)
     values["raw_latitude"] = None if raw is None else to_plain(raw.latitude)
     values["raw_longitude"] = None if raw is None else to_plain(raw.longitude)
+    values |= {name: to_plain(getattr(point, name)) for name in _MORE_POINT_FIELDS}
+    covariance = point.covariance or (None, None, None)
+    values |= {f"covariance_{name}": to_plain(each) for name, each in zip(("ee", "en", "nn"), covariance, strict=True)}
     return values
 
 

@@ -95,6 +95,8 @@ class Fix:
     refined) or the altitude.
     candidates: the best views, best first. peaks: places they agree on, best first. seconds: time taken.
     evidence: None if the photo was not compared with the map. best_guess: the most likely position, also without a fix.
+    ground: homography, row by row, from the photo as a unit square (x right, y down) to metres east and north of the
+    fix; None unless refined.
     """
 
     photo: str
@@ -115,6 +117,7 @@ class Fix:
     seconds: float = 0.0
     evidence: Evidence | None = None
     best_guess: Place | None = None
+    ground: tuple[float, ...] | None = None
 
     @property
     def found(self) -> bool:

@@ -19,21 +19,27 @@ from skypart.drawing.files import check_figure_path, save_figure
 from skypart.errors import SkyPartError
 from skypart.geo.footprint import Bounds
 from skypart.geo.geodesy import LocalFrame, distance_m
-from skypart.position.camera import merge_hints
+from skypart.position.camera import VERTICAL_TILT, hints_from_telemetry, merge_hints
 from skypart.position.figures import MapBackground, draw_track
 from skypart.position.fix import Fix, Hints, Prior
 from skypart.position.frames import Frame, Frames, open_frames
+from skypart.position.hypotheses import MeasuredVelocity
 from skypart.position.locate import Locator
 from skypart.position.photos import check_prior_order
 from skypart.position.matching import Refinement
 from skypart.position.score import TrackScore, Truth, check_truth_covers, read_truth, score_track
 from skypart.position.track import TrackOptions, TrackPoint, raw_track
 from skypart.position.track_filter import TrackFilter, smooth_track
+from skypart.telemetry.record import Telemetry
 
 log = logging.getLogger(__name__)
 
 Locate: TypeAlias = Callable[[Frame], Fix]
 """Locates one photo of a flight."""
+DRIVE_HZ = 5.0
+"""Velocities used per second between photos."""
+VELOCITY_NOISE, VELOCITY_DRIFT = 0.3, 0.3
+"""m/s; standard deviations of a velocity of the flight data: of its noise, and of the error shared for a while."""
 MIN_AREA_KM2 = 0.01
 """Area assumed for a map that is hardly larger than a point."""
 
@@ -86,11 +92,13 @@ def follow_flight(
     truth: Path | None = None,
     figure: Path | None = None,
     prior: Prior | None = None,
+    telemetry: Telemetry | None = None,
     hints: Hints | None = None,
 ) -> Flight:
     """Follow a flight over the maps of an index and write its track; see `run_flight` for the other arguments.
 
-    prior: where to search for every frame. hints: about the camera; they take precedence over the photos' metadata.
+    prior: where to search for every frame. telemetry: flight data, whose attitude and height become hints and whose
+    velocity the filter uses. hints: about the camera; they take precedence over the photos' metadata.
     """
     index = locator.index
     check_prior_order(prior, index.bounds)
@@ -101,7 +109,9 @@ def follow_flight(
 
     def locate(photo: Frame) -> Fix:
         nonlocal last
-        known = merge_hints(hints, photo.hints or Hints()) if hints else photo.hints
+        known = merge_hints(hints or Hints(), photo.hints or Hints())
+        if telemetry is not None:
+            known = merge_hints(known, hints_from_telemetry(telemetry.at(photo.time_s)))
         fix, last = locator.locate_next(photo.image, last, name=photo.name, prior=prior, hints=known)
         return fix
 
@@ -116,6 +126,7 @@ def follow_flight(
         truth=truth,
         figure=figure,
         background=background,
+        telemetry=telemetry,
     )
 
 
@@ -131,6 +142,7 @@ def run_flight(
     truth: Path | None = None,
     figure: Path | None = None,
     background: MapBackground | None = None,
+    telemetry: Telemetry | None = None,
 ) -> Flight:
     """Follow the flight of `source`, a video or a folder of photos; write its track, and a figure over `background`.
 
@@ -150,7 +162,7 @@ def run_flight(
         check_truth_covers(truth, known, frames, rate_hz)
     if frames.note:
         log.warning("%s", frames.note)
-    points = track_frames(frames, locate, options, frame)
+    points = track_frames(frames, locate, options, frame, telemetry)
     output.write(points, frames.start)
     written, scores = [output.path], {}
     if figure is not None and background is not None:
@@ -173,11 +185,16 @@ def area_km2(bounds: Bounds) -> float:
 
 
 def track_frames(
-    frames: Frames, locate: Locate, options: TrackOptions | None = None, frame: LocalFrame | None = None
+    frames: Frames,
+    locate: Locate,
+    options: TrackOptions | None = None,
+    frame: LocalFrame | None = None,
+    telemetry: Telemetry | None = None,
 ) -> list[TrackPoint]:
     """The track of a flight, one point per photo.
 
-    frame: metric frame of the map; by default around the first fix.
+    frame: metric frame of the map; by default around the first fix. telemetry: its velocity moves the track between
+    photos, if it is that of what the track follows: of the drone, or of the ground below a camera that looks down.
     """
     options = options or TrackOptions()
     track_filter = TrackFilter(options, frame) if frame else None
@@ -195,16 +212,39 @@ def track_frames(
             if track_filter is None:
                 points.append(TrackPoint(time_s=photo.time_s, raw=fix))
             else:
-                points.append(track_filter.step(photo.time_s, fix))
+                points.append(_step(track_filter, photo.time_s, fix, telemetry))
     if not points:
         raise SkyPartError(f"none of the {frames.skipped} frames could be read; copy the video or photos again")
     if len(errors) == len(points):
         raise errors[0]
     if track_filter is None or not options.smooth:
         return add_map_error(points)
-    first = len(points) - len(track_filter.steps)
+    first = len(points) - sum(step.photo for step in track_filter.steps)
     points[first:] = smooth_track(points[first:], track_filter.steps, options, track_filter.frame)
     return restore_raw_fixes(add_map_error(points), options.max_speed, track_filter.frame)
+
+
+def _step(track_filter: TrackFilter, time_s: float, fix: Fix, telemetry: Telemetry | None) -> TrackPoint:
+    """The filter's step at a photo, after the velocities that were measured since the last one."""
+    last = track_filter.time_s
+    if telemetry is None or last is None:
+        return track_filter.step(time_s, fix)
+    count = max(1, math.ceil((time_s - last) * DRIVE_HZ))
+    for number in range(1, count):
+        moment = last + (time_s - last) * number / count
+        velocity = _velocity_at(telemetry, moment, track_filter.options.follow)
+        if velocity is not None:
+            track_filter.drive(moment, velocity)
+    return track_filter.step(time_s, fix, _velocity_at(telemetry, time_s, track_filter.options.follow))
+
+
+def _velocity_at(telemetry: Telemetry, time_s: float, follow: str) -> MeasuredVelocity | None:
+    sample = telemetry.at(time_s)
+    if sample.velocity_east is None or sample.velocity_north is None:
+        return None
+    if follow == "ground" and (sample.tilt_deg is None or sample.tilt_deg < VERTICAL_TILT - 4.0):
+        return None  # the ground at the centre of an oblique photo moves otherwise than the drone
+    return MeasuredVelocity(np.array([sample.velocity_east, sample.velocity_north]), VELOCITY_NOISE, VELOCITY_DRIFT)
 
 
 def add_map_error(points: Sequence[TrackPoint]) -> list[TrackPoint]:

@@ -34,7 +34,8 @@ HEADING_GATE = 3.5
 class ImageMotion:
     """How the content of the image moved from one frame to the next.
 
-    seconds: between them. right, down: at the image's centre, in widths of the image. turn_deg: clockwise. zoom: factor.
+    seconds: between them. right, down: at the image's centre, in widths of the image. turn_deg: clockwise. zoom: a
+    factor.
     """
 
     time_s: float

@@ -166,9 +166,10 @@ def observations_from_fix(
 class Hypotheses:
     """n possible tracks, each a normal distribution over position and velocity.
 
-    log_weight (n,). mean (n, size) of (x, y, vx, vy) and shared errors, see Motion. covariance (n, size, size). parent (n,): index into the hypotheses of the
-    step before, NONE for a new one. observation (n,): index of the observation used at this step, or NONE. misses (n,):
-    consecutive fixes that contradicted it; fixes close in time count in part, because their errors are similar.
+    log_weight (n,). mean (n, size) of (x, y, vx, vy) and shared errors, see Motion. covariance (n, size, size). parent
+    (n,): index into the hypotheses of the step before, NONE for a new one. observation (n,): index of the observation
+    used at this step, or NONE. misses (n,): consecutive fixes that contradicted it; fixes close in time count in part,
+    because their errors are similar.
     """
 
     log_weight: Floats

@@ -21,6 +21,7 @@ from skypart.geo.geodesy import LocalFrame
 from skypart.images.decode import RgbImage
 from skypart.position.camera import hints_from_telemetry, merge_hints
 from skypart.position.fix import Fix, Hints, Prior
+from skypart.position.flight import VELOCITY_DRIFT, VELOCITY_NOISE
 from skypart.position.flow import FlowTracker, HeadingFilter, ground_velocity
 from skypart.position.frames import Frame, open_frames
 from skypart.position.hypotheses import MeasuredVelocity
@@ -32,12 +33,12 @@ from skypart.telemetry.record import Sample, Telemetry
 
 FLYING = TrackOptions(min_confidence=0.99, lost_after=4, smooth=False)
 """The filter's options in flight: three fixes must agree before a position is said, and four that contradict end it."""
-VELOCITY_NOISE, VELOCITY_DRIFT = 0.3, 0.3
-"""m/s; standard deviations of a velocity of the flight data: of its noise, and of the error shared for a while."""
 GPS_PRIOR_M = 500.0
 """Search radius around the receiver's position with `near_gps`."""
 NO_HEADING_AFTER_S = 8.0
 """Seconds without a fix after which every other frame is located without the compass, which may be wrong."""
+TRACKING_S = 2.0
+"""Between frames the state stays `tracking` for this many seconds after a frame whose fix was used."""
 BUFFER_S = 120.0
 """Velocities that are kept for frames still being located, in seconds."""
 
@@ -48,8 +49,9 @@ class FlyOptions:
 
     rate_hz: frames located per second at most. out_hz: reports per second. ask_after: lost frames after which an
     operator is asked. stop_after_s: loss after which the output stops. near_gps: search around the receiver's position.
-    flow: measure velocity by optical flow where the flight data have none. start_s: how long a stream may take to start.
-    realtime: play a file at its own speed. latency_s: of the camera. hints: known about the camera for all frames.
+    flow: measure velocity by optical flow where the flight data have none. start_s: how long a stream may take to
+    start. realtime: play a file at its own speed. latency_s: of the camera. hints: known about the camera for all
+    frames.
     """
 
     rate_hz: float = 2.0
@@ -236,6 +238,9 @@ class LiveTracker:
     def report(self, time_s: float, start: datetime, *, problem: str = "", seen: int = 0, dropped: int = 0) -> Report:
         """What is known now, at `time_s`."""
         point = self._finish(self.filter.peek(time_s, tuple(self._velocities)))
+        matched = bool(self.points) and self.points[-1].state == "tracking"
+        if point.state == "coasting" and matched and time_s - self.points[-1].time_s <= TRACKING_S:
+            point = replace(point, state="tracking")
         if point.state != "lost":
             self._lost_since = None
         elif self._lost_since is None:
@@ -264,6 +269,12 @@ def _telemetry_velocity(sample: Sample) -> MeasuredVelocity | None:
         return None
     velocity = np.array([sample.velocity_east, sample.velocity_north])
     return MeasuredVelocity(velocity, VELOCITY_NOISE, VELOCITY_DRIFT)
+
+
+def flight_clock() -> Callable[[], float]:
+    """Seconds since this call, by a clock that never jumps."""
+    began = time.monotonic()
+    return lambda: time.monotonic() - began
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -295,14 +306,15 @@ def fly(
     sinks: Sequence[Sink],
     *,
     stop: threading.Event | None = None,
-    clock: Callable[[], float] = time.monotonic,
+    clock: Callable[[], float] | None = None,
 ) -> FlightEnd:
     """Follow a flight until its file ends or `stop` is set (Ctrl-C); the sinks are closed whatever happens.
 
     A stream, and a file with `realtime`, runs by the clock: frames that come while one is located are dropped. A file
-    without it runs frame by frame, as fast as they are located.
+    without it runs frame by frame, as fast as they are located. clock: seconds of the flight, shared with live flight
+    data; by default it begins now.
     """
-    stop = stop or threading.Event()
+    stop, clock = stop or threading.Event(), clock or flight_clock()
     try:
         if is_stream(source) or tracker.options.realtime:
             end = _fly_live(source, tracker, locate, sinks, stop, clock)
@@ -380,12 +392,8 @@ def _fly_live(
     clock: Callable[[], float],
 ) -> FlightEnd:
     """By the clock: one thread reads frames, one locates the newest, this one reports."""
-    began = clock()
-    start = datetime.now(UTC)
-
-    def now() -> float:
-        return clock() - began
-
+    now = clock
+    start = datetime.now(UTC) - timedelta(seconds=now())
     video = LiveVideo(source, now, latency_s=tracker.options.latency_s)
     jobs: queue.Queue[tuple[Frame, Hints, Prior | None] | None] = queue.Queue(maxsize=1)
     answers: queue.Queue[tuple[float, Fix]] = queue.Queue()

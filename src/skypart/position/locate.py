@@ -17,6 +17,7 @@ from skypart.maps.store import Circle, Hit
 from skypart.position.camera import drone_position, ground_width
 from skypart.position.confidence import MATCHING_VERSION, Calibration, default_calibration
 from skypart.position.fix import Candidate, Evidence, Fix, Hints, Peak, Place, Prior
+from skypart.position.ground import ground_homography
 from skypart.position.matching import PatchReader, Refinement
 from skypart.position.search import LocateOptions, MatchSearch, find_peaks
 
@@ -168,6 +169,7 @@ class Locator:
             ground_m=ground,
             drone_latitude=drone.latitude if drone else None,
             drone_longitude=drone.longitude if drone else None,
+            ground=ground_homography(refined) if refined else None,
         )
 
 

@@ -52,8 +52,8 @@ MAX_LOG_RATIO = 25.0
 MIN_NOVELTY = 0.05
 """Novelty of a photo taken immediately after another."""
 GATE = 15.2
-"""Squared Mahalanobis distance above which an observation contradicts a hypothesis: 0.05 % of the right ones (chi-square
-with two degrees of freedom)."""
+"""Squared Mahalanobis distance above which an observation contradicts a hypothesis: 0.05 % of the right ones
+(chi-square with two degrees of freedom)."""
 DOUBT = 1.0
 """Variance, m^2/s^2, by which a hypothesis grows unsure of its velocity when a measured one contradicts it."""
 CLUSTER_DISTANCE = 9.0
@@ -156,6 +156,8 @@ class TrackFilter:
         return ahead._peek_at(now)
 
     def _peek_at(self, time_s: float) -> TrackPoint:
+        if time_s == self._time:
+            return self._report(time_s, None)[0]
         driven = self._driven
         self._hypotheses = self._predict(time_s, None)
         self._time, self._driven = time_s, driven

@@ -9,6 +9,8 @@ from fastapi.staticfiles import StaticFiles
 
 from skypart.serve.assets import STATIC
 from skypart.serve.errors import add_error_handlers
+from skypart.serve.fly_board import FlyBoard
+from skypart.serve.fly_routes import fly_routes
 from skypart.serve.map_routes import map_routes
 from skypart.serve.metrics import MetricsMiddleware
 from skypart.serve.options import ServeOptions
@@ -21,8 +23,8 @@ from skypart.version import __version__
 DESCRIPTION = "Find where a drone photo was taken on the map of this index. Latitude and longitude are WGS 84 degrees."
 
 
-def create_app(service: LocateService, options: ServeOptions | None = None) -> FastAPI:
-    """The API and the page for one index."""
+def create_app(service: LocateService, options: ServeOptions | None = None, board: FlyBoard | None = None) -> FastAPI:
+    """The API and the page for one index. board: of a live flight, which /fly shows."""
     options = options or ServeOptions()
     state = ServerState(service, options)
 
@@ -37,6 +39,7 @@ def create_app(service: LocateService, options: ServeOptions | None = None) -> F
     )
     app.include_router(photo_routes(state))
     app.include_router(map_routes(state))
+    app.include_router(fly_routes(board or FlyBoard()))
     _add_page(app)
     add_error_handlers(app)
     app.add_middleware(SecurityMiddleware, options=options)

@@ -13,6 +13,7 @@ from skypart.errors import SkyPartError
 from skypart.serve.app import create_app
 from skypart.serve.assets import missing_assets
 from skypart.serve.connections import bounded_protocol, limit_logs
+from skypart.serve.fly_board import FlyBoard
 from skypart.serve.options import LOOPBACK, ServeOptions
 from skypart.serve.service import LocateService
 
@@ -41,8 +42,8 @@ def page_url(options: ServeOptions, bound: socket.socket) -> str:
     return f"http://{f'[{host}]' if ':' in host else host}:{bound.getsockname()[1]}/"
 
 
-def build_server(service: LocateService, options: ServeOptions) -> uvicorn.Server:
-    """A uvicorn server for the application, not started."""
+def build_server(service: LocateService, options: ServeOptions, board: FlyBoard | None = None) -> uvicorn.Server:
+    """A uvicorn server for the application, not started. board: of a live flight."""
     limit_logs()
     config: dict[str, Any] = {
         "http": bounded_protocol(options),
@@ -53,7 +54,7 @@ def build_server(service: LocateService, options: ServeOptions) -> uvicorn.Serve
         "server_header": False,
         "timeout_graceful_shutdown": 5,
     }
-    return uvicorn.Server(uvicorn.Config(create_app(service, options), **config))
+    return uvicorn.Server(uvicorn.Config(create_app(service, options, board), **config))
 
 
 def run_server(
@@ -75,3 +76,12 @@ def run_server(
     if open_browser:
         threading.Timer(0.5, webbrowser.open, [url]).start()
     build_server(service, options).run(sockets=[bound])
+
+
+def serve_board(board: FlyBoard, service: LocateService, port: int) -> str:
+    """Serve a live flight in a thread of this process, on loopback; returns the address of its page."""
+    options = ServeOptions(port=port)
+    bound = listen(options)
+    server = build_server(service, options, board)
+    threading.Thread(target=server.run, kwargs={"sockets": [bound]}, name="page", daemon=True).start()
+    return f"{page_url(options, bound)}fly"

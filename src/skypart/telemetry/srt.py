@@ -56,7 +56,8 @@ def _read_clock(text: str) -> datetime | None:
         return None
     part = (match[7] or "0").ljust(3, "0")
     try:
-        return datetime(*(int(match[i]) for i in range(1, 7)), int(part) * 1000)  # type: ignore[arg-type]
+        year, month, day, hour, minute, second = (int(match[i]) for i in range(1, 7))
+        return datetime(year, month, day, hour, minute, second, int(part) * 1000)
     except ValueError:
         return None
 
