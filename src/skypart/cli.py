@@ -294,12 +294,13 @@ def maps(
     from rich.console import Console
 
     from skypart.maps.index import MapIndex, maps_table, remove_map
+    from skypart.maps.manifest import verify_index
 
     if remove:
         typer.echo(f"removed {remove}: {remove_map(index, remove)} views")
     opened = MapIndex(index)
     if verify:
-        opened.store.verify()
+        verify_index(index)
     Console().print(maps_table(opened))
     if verify:
         typer.echo("all files match their checksums")

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from rich.progress import Progress, TaskID
 
-from skypart.atomic import atomic_path
+from skypart.atomic import atomic_path, temporary_target
 from skypart.embedding import Embedder
 from skypart.errors import SkyPartError
 from skypart.geo.footprint import Footprint
@@ -84,7 +84,7 @@ def _start_manifest(
     existing: IndexManifest | None = None
     if (folder / INDEX_FILE).is_file():
         existing = IndexManifest.read(folder)
-    elif folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+    elif folder.exists() and not _is_new(folder):
         raise SkyPartError(f"{folder}: is not empty and contains no map index; choose a new folder")
     chosen = options or (existing.options if existing else ViewOptions())
     address = store or (existing.store if existing else DEFAULT_ADDRESS)
@@ -96,6 +96,8 @@ def _start_manifest(
         manifest = IndexManifest(model, chosen, store=address)
         _check_store_empty(folder, manifest)
         manifest.write(folder)
+        for stale in folder.glob(".index.tmp-*.json"):  # of a process that was killed while it wrote the first one
+            stale.unlink(missing_ok=True)
         return manifest
     if existing.model["digest"] != embedder.digest:
         raise SkyPartError(
@@ -111,6 +113,11 @@ def _start_manifest(
     if address != existing.store:
         raise SkyPartError(f"{folder}: has its views in another store; leave the address out, or choose a new folder")
     return existing
+
+
+def _is_new(folder: Path) -> bool:
+    """Whether a folder has nothing in it, but for what a killed process left of the first index.json."""
+    return folder.is_dir() and all(temporary_target(each) == INDEX_FILE for each in folder.iterdir())
 
 
 def _discard_attempt(folder: Path, manifest: IndexManifest) -> None:
