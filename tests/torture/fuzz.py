@@ -286,8 +286,8 @@ def mutate(data: bytes, others: Sequence[bytes], chosen: random.Random) -> bytes
         elif len(changed) >= 8:
             at = chosen.randrange(len(changed) - 7)
             size = chosen.choice((2, 4, 8))
-            value = chosen.choice((0, 1, 2**31 - 1, 2**32 - 1, 2**63, 65_535, 1 << 20)) % (1 << (8 * size))
-            changed[at : at + size] = value.to_bytes(size, chosen.choice(("little", "big")))
+            number = chosen.choice((0, 1, 2**31 - 1, 2**32 - 1, 2**63, 65_535, 1 << 20)) % (1 << (8 * size))
+            changed[at : at + size] = number.to_bytes(size, chosen.choice(("little", "big")))
     return bytes(changed[: 1 << 20])
 
 
@@ -326,6 +326,9 @@ def _child(names: Sequence[str], seed: int, first: int, count: int, log: str, ou
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         every = targets(folder)
+        for kind in names:  # late imports take seconds
+            with tempfile.TemporaryDirectory(dir=folder) as empty, suppress(SkyPartError):
+                every[kind].read(every[kind].seeds[0], Path(empty))
         used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
         resource.setrlimit(resource.RLIMIT_AS, (used + MEMORY_BYTES, used + MEMORY_BYTES))
         for number in range(first, first + count):

@@ -1,4 +1,4 @@
-# ruff: noqa: PTH - the calls of os themselves are what is recorded
+# ruff: noqa: PTH100, PTH110, PTH112, PTH115, PTH120
 """Power cuts, simulated in user space: record what a program writes and flushes, then rebuild what a disk may hold.
 
 The model: the content of a file is on the disk once it was flushed (`fsync`); else any beginning of it, or zeros, may

@@ -17,6 +17,7 @@ from rasterio.transform import Affine
 
 from skypart.errors import SkyPartError
 from skypart.maps import tile_sets
+from skypart.maps.files import HANDLES
 from skypart.maps.sources import open_maps
 from skypart.maps.views import plan_views
 from tests.maps.makers import write_ground, write_mbtiles, write_pmtiles, write_tile_folder
@@ -104,7 +105,7 @@ def test_tile_numbers_beyond_the_world_are_refused(place: tuple[int, int], tmp_p
 
 def test_the_file_is_opened_for_reading_only(tmp_path: Path) -> None:
     path = write_mbtiles(tmp_path / "a.mbtiles", FEW)
-    with tile_sets.HANDLES.borrow(str(path), tile_sets.MbTiles(path)._connect) as base:
+    with HANDLES.borrow(str(path), tile_sets.MbTiles(path)._connect) as base:
         assert base.execute("PRAGMA trusted_schema").fetchone() == (0,)
         with pytest.raises(sqlite3.Error):
             base.execute("DELETE FROM tiles")

@@ -5,6 +5,7 @@ import shutil
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
+from zipfile import BadZipFile
 
 import numpy as np
 from numpy.typing import NDArray
@@ -252,9 +253,15 @@ def _joined_blocks(files: Sequence[Path]) -> Iterator[tuple[NDArray[np.float16],
     for start in range(0, len(files), group):
         vectors, footprints = [], []
         for file in files[start : start + group]:
-            with np.load(file) as content:
-                vectors.append(content["vectors"])
-                footprints.append(content["footprints"])
+            try:
+                with np.load(file, allow_pickle=False) as content:
+                    vectors.append(content["vectors"])
+                    footprints.append(content["footprints"])
+            except (OSError, ValueError, KeyError, EOFError, BadZipFile) as error:
+                reason = getattr(error, "strerror", None) or error
+                raise SkyPartError(
+                    f"{file}: cannot be read ({reason}); check the disk, or delete the file, and start again"
+                ) from error
         joined = np.concatenate(vectors)
         if len(joined):
             yield joined, np.concatenate(footprints)

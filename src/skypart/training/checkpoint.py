@@ -69,7 +69,8 @@ def save_checkpoint(
     }
     path = folder / f"step-{progress.step:08d}.ckpt.safetensors"
     for leftover in folder.glob(".*tmp*"):  # ours or safetensors', from a process that was killed while writing
-        leftover.unlink()
+        with suppress(OSError):  # not ours to delete, or gone
+            leftover.unlink()
     with atomic_path(path) as temporary:
         try:
             save_file({k: v.detach().cpu().clone().contiguous() for k, v in tensors.items()}, temporary, metadata)
@@ -80,7 +81,8 @@ def save_checkpoint(
     found = list_checkpoints(folder)
     position = found.index(path)
     for other in [*found[: max(position + 1 - keep, 0)], *filter(_is_damaged, found[position + 1 :])]:
-        other.unlink()
+        with suppress(OSError):  # one more than `keep` does no harm
+            other.unlink()
     return path
 
 
