@@ -243,7 +243,7 @@ def _tiny_model(folder: Path) -> bytes:
     return (folder / "m.safetensors").read_bytes()
 
 
-INTERESTING = (
+INTERESTING: tuple[bytes, ...] = (
     b"\0",
     b"\xff",
     b"\xff\xff\xff\xff",
