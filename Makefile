@@ -9,7 +9,7 @@ PYTEST := OMP_NUM_THREADS=1 $(BIN)/pytest -q -n auto --dist worksteal
 # Where the developers' copies of weights and data lie; elsewhere `skypart data fetch` and the hub give them.
 SHARED ?= ../shared
 
-.PHONY: demo test quick lint format clean setup s3-server train-default
+.PHONY: demo test quick lint format clean setup s3-server train-default torture audit docs wheel pictures
 
 setup: $(READY)
 
@@ -33,6 +33,8 @@ lint: $(READY)
 	@$(BIN)/ruff format --check .
 	@echo "==> mypy --strict"
 	@$(BIN)/mypy
+	@echo "==> bandit"
+	@$(BIN)/bandit -q -r src -ll -c pyproject.toml
 
 format: $(READY)
 	@$(BIN)/ruff check --fix-only --quiet . ; $(BIN)/ruff format .
@@ -51,6 +53,17 @@ s3-server: .venv-s3/bin/moto_server
 .venv-s3/bin/moto_server:
 	@$(PYTHON) -m venv .venv-s3
 	@.venv-s3/bin/pip install --quiet --disable-pip-version-check 'moto[server]==5.2.5'
+
+# Known weaknesses of the pinned versions. Needs the network: there is no offline database.
+audit: $(READY)
+	@echo "==> pip-audit"
+	@$(BIN)/pip-audit --progress-spinner off -r constraints.txt --no-deps --disable-pip
+
+# The long form of tests/torture: fuzzing, failing calls, power cuts, hostile clients. MINUTES bounds the fuzzing.
+INPUTS ?= 100000
+MINUTES ?= 600
+torture: $(READY)
+	@$(BIN)/python -m benchmarks.torture --inputs $(INPUTS) --minutes $(MINUTES)
 
 # The model that ships: render its data, train all stages, write half-precision weights beside the runs.
 train-default: $(READY)

@@ -1,6 +1,7 @@
 """Write files atomically: to a temporary file beside the target, then rename."""
 
 import os
+import re
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -8,6 +9,7 @@ from pathlib import Path
 
 from skypart.errors import SkyPartError
 
+_TEMPORARY = re.compile(r"\.(?P<stem>.+)\.tmp-[0-9a-f]{8}(?P<suffix>(?:\.[^.]*)?)")
 _UMASK = os.umask(0)
 os.umask(_UMASK)
 
@@ -22,7 +24,7 @@ def atomic_path(path: str | os.PathLike[str]) -> Iterator[Path]:
     target = Path(path)
     temporary = target.with_name(f".{target.stem}.tmp-{uuid.uuid4().hex[:8]}{target.suffix}")
     try:
-        target.parent.mkdir(parents=True, exist_ok=True)
+        make_folder(target.parent)
         yield temporary
         with temporary.open("rb") as written:
             os.fsync(written.fileno())
@@ -35,6 +37,29 @@ def atomic_path(path: str | os.PathLike[str]) -> Iterator[Path]:
     finally:
         with suppress(OSError):  # the folder itself may be what failed
             temporary.unlink(missing_ok=True)
+
+
+def make_folder(folder: Path) -> None:
+    """Create a folder and those above it, durably: a power cut cannot remove a folder that files were flushed to."""
+    missing = [each for each in (folder, *folder.parents) if not each.exists()]
+    folder.mkdir(parents=True, exist_ok=True)
+    for made in missing:
+        sync_folder(made.parent)
+
+
+def sync_folder(folder: Path) -> None:
+    """Flush the folder's directory entries, so that a power cut cannot undo a rename in it."""
+    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def temporary_target(path: Path) -> str | None:
+    """The name of the file that a temporary file of `atomic_path` was to become; None for any other file."""
+    found = _TEMPORARY.fullmatch(path.name)
+    return None if found is None else found["stem"] + found["suffix"]
 
 
 def remove_stale_temporaries(folder: Path) -> None:
@@ -57,7 +82,14 @@ class _DryRunError(Exception):
     """Leaves `atomic_path` before it renames anything."""
 
 
-def write_text(path: str | os.PathLike[str], text: str) -> None:
-    """Write `text` to `path` as UTF-8, atomically."""
+def write_text(path: str | os.PathLike[str], text: str, *, durable: bool = False) -> None:
+    """Write `text` to `path` as UTF-8, atomically. durable: also flush the folder, so that a power cut keeps it."""
     with atomic_path(path) as temporary:
         temporary.write_text(text, encoding="utf-8")
+    if durable:
+        try:
+            sync_folder(Path(path).parent)
+        except OSError as error:
+            raise SkyPartError(
+                f"cannot write {path}: {error.strerror or error}; free disk space or choose another path"
+            ) from error

@@ -45,8 +45,6 @@ NetworkOption = Annotated[bool, typer.Option(help="Allow maps and views that are
 StoreOption = Annotated[str, typer.Option(help="Address of a copy of the index's views, such as milvus:URI.")]
 WeatherSeedOption = Annotated[int, typer.Option(help="Random seed of the weather.")]
 OffsetOption = Annotated[str, typer.Option(help="Seconds that the flight data's clock is ahead of the video, or auto.")]
-FovOption = Annotated[float | None, typer.Option(help="Horizontal field of view, degrees.")]
-TiltOption = Annotated[float | None, typer.Option(help="Camera tilt below the horizon, degrees; 90 is straight down.")]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
@@ -428,6 +426,7 @@ def maps(
     from rich.console import Console
 
     from skypart.maps.index import MapIndex, maps_table, move_store, remove_map
+    from skypart.maps.manifest import verify_index
 
     if remove:
         typer.echo(f"removed {remove}: {remove_map(index, remove)} views")
@@ -435,7 +434,7 @@ def maps(
         typer.echo(f"copied {move_store(index, move_to)} views")
     opened = MapIndex(index, network=network)
     if verify:
-        opened.store.verify()
+        verify_index(index)
     Console().print(maps_table(opened))
     if verify:
         typer.echo("all files match their checksums")

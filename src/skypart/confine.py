@@ -63,8 +63,8 @@ def confine_thread(files: Iterable[Path] = (), folders: Iterable[Path] = ()) -> 
     if ruleset < 0:
         return False
     try:
-        for folder in _python_folders():
-            _allow(ruleset, folder, _READ_FILE | _READ_DIR)
+        for own in _python_folders():
+            _allow(ruleset, own, _READ_FILE | _READ_DIR)
         for file in files:
             _allow(ruleset, str(file), _READ_FILE)
         for folder in folders:

@@ -13,7 +13,8 @@ class Counting(FakeEmbedder):
 
     dim = 3
 
-    def embed(self, images: Sequence[ImageLike], batch_size: int = 16) -> NDArray[np.float32]:
+    def embed(self, images: ImageLike | Sequence[ImageLike], batch_size: int = 16) -> NDArray[np.float32]:
+        assert isinstance(images, list)
         self.embedded += len(images)
         means = np.stack([np.asarray(image, np.float32).mean(axis=(0, 1)) for image in images])
         return np.asarray(means / np.linalg.norm(means, axis=1, keepdims=True))

@@ -177,7 +177,7 @@ def test_error_names_an_unreadable_tile(tmp_path: Path, kind: str, monkeypatch: 
     def broken(*_: object, **__: object) -> bytes:
         raise OSError(5, "Input/output error")
 
-    monkeypatch.setattr(Path, "read_bytes", broken)
+    monkeypatch.setattr("skypart.maps.tile_sets.read_file", broken)
     monkeypatch.setattr(PmTiles, "_bytes", broken)
     with pytest.raises(
         SkyPartError, match=rf"town.*: tile {ZOOM}/\d+/\d+ cannot be read \(Input/output error\); check"

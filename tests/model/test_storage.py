@@ -179,6 +179,6 @@ def test_a_full_disk_keeps_the_old_model(saved: Path) -> None:
     )
     done = subprocess.run([sys.executable, "-c", script, str(saved)], capture_output=True, text=True, check=True)
     assert done.stdout.startswith(f"cannot write {saved}: ")
-    assert "free the disk" in done.stdout
+    assert "free disk space" in done.stdout
     assert saved.read_bytes() == before
     assert list(saved.parent.iterdir()) == [saved]

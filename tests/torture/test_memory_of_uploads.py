@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from unittest.mock import patch
 
 import numpy as np
-import psutil
+import psutil  # type: ignore[import-untyped]
 import pytest
 from PIL import Image
 

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from skypart.embedding.interface import Embedder, Inputs, PatchTokens, Vectors
+from skypart.embedding.interface import Embedder, Inputs, PatchTokens, Vectors, is_single_image
 from skypart.images.decode import ImageLike, RgbImage, read_rgb
 from skypart.images.preprocess import Preprocessing
 
@@ -33,8 +33,10 @@ class MultiCropEmbedder(Embedder):
         """As the model's."""
         return self.inner.preprocessing
 
-    def embed(self, images: Sequence[ImageLike], batch_size: int = 16) -> Vectors:
-        """Mean over five crops: (n, dim) unit rows."""
+    def embed(self, images: ImageLike | Sequence[ImageLike], batch_size: int = 16) -> Vectors:
+        """Mean over five crops: (n, dim) unit rows, or (dim,) for a single image."""
+        if is_single_image(images):
+            return np.asarray(self.embed([images], batch_size)[0])
         arrays = [read_rgb(image) for image in images]
         total = self.inner.embed(arrays, batch_size)
         for corner in range(4):

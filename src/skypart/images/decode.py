@@ -165,6 +165,8 @@ def read_photo(source: ImageLike | io.BytesIO, edge: int, max_pixels: int = MAX_
     """
     if isinstance(source, np.ndarray | Image.Image):
         return read_rgb(source, max_pixels)
+    if isinstance(source, bytes):
+        source = io.BytesIO(source)
     name = "the uploaded image" if isinstance(source, io.BytesIO) else str(source)
     with open_image(source, max_pixels) as image:
         if image.format == "JPEG" and image.width * image.height >= LARGE_PIXELS:

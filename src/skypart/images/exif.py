@@ -7,7 +7,7 @@ import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from typing import IO, Any
 
 from PIL import Image
 
@@ -101,7 +101,7 @@ def _exif(image: Image.Image) -> Image.Exif:
 
 def _late_chunk(image: Image.Image, kind: bytes, start: bytes = b"") -> bytes | None:
     """The content of the first PNG chunk of a kind that begins with `start`; skips over the pixels."""
-    file = image.fp
+    file: IO[bytes] | None = getattr(image, "fp", None)
     if file is None:
         return None
     before = file.tell()

@@ -6,11 +6,13 @@ import shutil
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
+from zipfile import BadZipFile
 
 import numpy as np
 from numpy.typing import NDArray
 from rich.progress import Progress
 
+from skypart.atomic import temporary_target
 from skypart.embedding import Embedder
 from skypart.errors import SkyPartError
 from skypart.maps.engines import Engine, MapJob, open_engine
@@ -93,7 +95,7 @@ def _start_manifest(
     existing: IndexManifest | None = None
     if (folder / INDEX_FILE).is_file():
         existing = IndexManifest.read(folder)
-    elif folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+    elif folder.exists() and not _is_new(folder):
         raise SkyPartError(f"{folder}: is not empty and contains no map index; choose a new folder")
     chosen = options or (existing.options if existing else ViewOptions())
     address = store or (existing.store if existing else DEFAULT_ADDRESS)
@@ -105,6 +107,8 @@ def _start_manifest(
         manifest = IndexManifest(model, chosen, store=address)
         _check_store_empty(folder, manifest)
         manifest.write(folder)
+        for stale in folder.glob(".index.tmp-*.json"):  # of a process that was killed while it wrote the first one
+            stale.unlink(missing_ok=True)
         return manifest
     if existing.model["digest"] != embedder.weights_digest:
         raise SkyPartError(
@@ -121,6 +125,11 @@ def _start_manifest(
     if address != existing.store:
         raise SkyPartError(f"{folder}: has its views in another store; leave the address out, or choose a new folder")
     return existing
+
+
+def _is_new(folder: Path) -> bool:
+    """Whether a folder has nothing in it, but for what a killed process left of the first index.json."""
+    return folder.is_dir() and all(temporary_target(each) == INDEX_FILE for each in folder.iterdir())
 
 
 def _discard_attempt(folder: Path, manifest: IndexManifest) -> None:
@@ -219,9 +228,15 @@ def _joined_blocks(files: Sequence[Path]) -> Iterator[tuple[NDArray[np.float16],
     for start in range(0, len(files), group):
         vectors, footprints = [], []
         for file in files[start : start + group]:
-            with np.load(file) as content:
-                vectors.append(content["vectors"])
-                footprints.append(content["footprints"])
+            try:
+                with np.load(file, allow_pickle=False) as content:
+                    vectors.append(content["vectors"])
+                    footprints.append(content["footprints"])
+            except (OSError, ValueError, KeyError, EOFError, BadZipFile) as error:
+                reason = getattr(error, "strerror", None) or error
+                raise SkyPartError(
+                    f"{file}: cannot be read ({reason}); check the disk, or delete the file, and start again"
+                ) from error
         joined = np.concatenate(vectors)
         if len(joined):
             yield joined, np.concatenate(footprints)

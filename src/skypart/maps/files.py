@@ -3,11 +3,14 @@
 import hashlib
 import os
 import re
+import stat
 import threading
 from collections.abc import Callable, Generator, Iterable
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Protocol, TypeVar, cast
+
+from skypart.errors import SkyPartError
 
 WHOLE_BYTES = 64 << 20
 """Files up to this size are hashed completely; of larger ones, PIECES pieces spread evenly."""
@@ -46,9 +49,24 @@ def path_exists(path: str | Path) -> bool:
         return False
 
 
+def read_file(path: Path, most: int) -> bytes:
+    """The content of an ordinary file of at most `most` bytes. Never waits for a pipe or a device."""
+    handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    with os.fdopen(handle, "rb") as file:
+        status = os.fstat(handle)
+        if not stat.S_ISREG(status.st_mode):
+            raise SkyPartError(f"{path}: is not an ordinary file; remove it")
+        if status.st_size > most:
+            raise SkyPartError(f"{path}: has {status.st_size:,} bytes, more than the {most:,} it may have; remove it")
+        return file.read(most)
+
+
 def file_digest(path: Path) -> str:
     """Size of a file and its SHA-256; for a large file, the SHA-256 of pieces of it."""
-    size = path.stat().st_size
+    status = path.stat()
+    if not stat.S_ISREG(status.st_mode):
+        raise SkyPartError(f"{path}: is not an ordinary file; remove it")
+    size = status.st_size
     digest = hashlib.sha256()
     with path.open("rb") as file:
         if size <= WHOLE_BYTES:

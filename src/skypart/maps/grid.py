@@ -227,6 +227,8 @@ def parse_crs(definition: str, source: str) -> CrsPlane:
 def check_grid(grid: MapGrid, path: str) -> None:
     """Raise if a grid does not fit its coordinate system."""
     remedy = "its coordinate system is missing or wrong, set the right one with gdal_edit.py -a_srs EPSG:code"
+    if grid.affine.determinant == 0 or not np.isfinite([*grid.affine[:6], 1 / grid.affine.determinant]).all():
+        raise SkyPartError(f"{path}: its pixels would have no area; {remedy}")
     latitude, longitude = grid.mesh
     if not (np.isfinite(latitude).all() and np.isfinite(longitude).all()):
         raise SkyPartError(f"{path}: its corners are not on the Earth; {remedy}")

@@ -1,8 +1,9 @@
 """Maps made of north-up images whose positions are listed in a CSV table."""
 
 import csv
+import os
 from collections.abc import Mapping
-from pathlib import Path
+from pathlib import Path, PurePath
 
 import numpy as np
 from rasterio.transform import Affine
@@ -10,7 +11,7 @@ from rasterio.transform import Affine
 from skypart.errors import SkyPartError
 from skypart.geo.geodesy import LocalFrame
 from skypart.images.decode import listed_file
-from skypart.maps.files import combine_digests, file_digest
+from skypart.maps.files import absolute_path, combine_digests, file_digest, is_remote
 from skypart.maps.grid import MapGrid, Plane, check_grid, crs_plane, parse_crs
 from skypart.maps.map_source import MapImage, MapSource
 from skypart.maps.rasters import RasterReader, check_complete, detect_driver, read_raster
@@ -19,6 +20,7 @@ COLUMNS = (
     "file and one of: latitude, longitude of the centre + metres across or gsd; north, west, south, east; "
     "lat_nw, lon_nw + gsd; epsg, x_ul, y_ul + gsd"
 )
+MAX_TABLE_BYTES = 64 << 20
 _ALIASES = {
     "lat": "latitude",
     "lon": "longitude",
@@ -39,7 +41,9 @@ def open_image_table(path: Path) -> MapSource:
     images, digests = [], [file_digest(path)]
     for number, line in _lines(path):
         where = f"{path}, line {number}"
-        file = listed_file(path.parent, line["file"])
+        file = Path(absolute_path(listed_file(path.parent, _own_name(line["file"], where))))
+        if not file.resolve().is_relative_to(path.parent.resolve()):
+            raise SkyPartError(f"{where}: the image {file} is a link to outside the table's folder; copy it there")
         if not file.is_file():
             raise SkyPartError(
                 f"{where}: the image {file} does not exist; give its path relative to the table's folder"
@@ -58,14 +62,30 @@ def open_image_table(path: Path) -> MapSource:
     return MapSource(path.stem, (str(path),), combine_digests(digests), tuple(images))
 
 
+def _own_name(name: str, where: str) -> str:
+    """The name of an image below the table's folder; raises for any other."""
+    parts = PurePath(name.replace("\\", "/")).parts
+    if not parts or is_remote(name) or PurePath(name).is_absolute() or ".." in parts or "\0" in name:
+        raise SkyPartError(
+            f"{where}: the image {name[:120]!r} is not in the table's folder; copy it there and give its path relative "
+            "to the folder"
+        )
+    return name
+
+
 def _lines(path: Path) -> list[tuple[int, dict[str, str]]]:
     """Line numbers, and values by column name without empty ones."""
     try:
         with path.open(newline="", encoding="utf-8-sig") as file:
+            if os.fstat(file.fileno()).st_size > MAX_TABLE_BYTES:
+                raise SkyPartError(f"{path}: more than {MAX_TABLE_BYTES >> 20} MB; split the table")
             table = csv.DictReader(file)
             names = {name: _ALIASES.get(name.strip().lower(), name.strip().lower()) for name in table.fieldnames or ()}
             lines = [
-                (table.line_num, {names[key]: value.strip() for key, value in line.items() if key in names and value})
+                (
+                    table.line_num,
+                    {names[key]: str(value).strip() for key, value in line.items() if key in names and value},
+                )
                 for line in table
             ]
     except (OSError, UnicodeDecodeError, csv.Error) as error:

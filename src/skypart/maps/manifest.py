@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
@@ -73,7 +73,9 @@ class IndexManifest:
         content = asdict(self)
         if self.store == DEFAULT_ADDRESS:
             del content["store"]
-        write_text(folder / INDEX_FILE, json.dumps(content, indent=1) + "\n")
+        content = json.loads(json.dumps(content))  # tuples become lists, as when read
+        content["sha256"] = _content_hash(content)
+        write_text(folder / INDEX_FILE, json.dumps(content, indent=1) + "\n", durable=True)
 
     @staticmethod
     def read(folder: Path) -> "IndexManifest":
@@ -88,6 +90,11 @@ class IndexManifest:
                     f"{file}: has format {content['format']}, this version of SkyPart reads {FORMAT}; index the map "
                     "again"
                 )
+            if unknown := sorted(set(content) - {"sha256", *(each.name for each in fields(IndexManifest))}):
+                raise ValueError(f"unknown key {unknown[0]!r}")
+            checksum = content.pop("sha256", None)  # versions before 0.2 wrote none
+            if checksum is not None and checksum != _content_hash(content):
+                raise ValueError("its SHA-256 does not match")
             options = content["options"]
             maps = tuple(
                 MapEntry(m["name"], tuple(m["paths"]), m["fingerprint"], int(m["views"]), Bounds(**m["bounds"]))
@@ -98,10 +105,12 @@ class IndexManifest:
             store = content.get("store", DEFAULT_ADDRESS)
             if not isinstance(store, str):
                 raise TypeError("store is not a string")
-            return IndexManifest(model, views, maps, content["calibration"], store=store)
+            manifest = IndexManifest(model, views, maps, content["calibration"], store=store)
+            _check_values(manifest)
+            return manifest
         except OSError as error:
             raise SkyPartError(f"{file}: cannot be read ({error.strerror or error}); fix its permissions") from error
-        except (ValueError, KeyError, TypeError) as error:
+        except (ValueError, KeyError, TypeError, AttributeError, ArithmeticError, RecursionError) as error:
             raise SkyPartError(f"{file}: damaged ({error!r}); index the map again") from error
 
 
@@ -112,6 +121,44 @@ def _no_index_message(folder: Path) -> str:
         command = f"skypart index {folder} -o {index}"
         return f"{folder}: is a file, not an index; create an index with `{command}`, then give {index}"
     return f"{folder}: no map index; create one with `skypart index MAP -o {folder}`"
+
+
+def _content_hash(content: dict[str, Any]) -> str:
+    """SHA-256 of the content of index.json, independent of whitespace and order."""
+    body = {key: value for key, value in content.items() if key != "sha256"}
+    return hashlib.sha256(json.dumps(body, sort_keys=True).encode()).hexdigest()
+
+
+def _check_values(manifest: IndexManifest) -> None:
+    """Raise ValueError if a value cannot be right; for files without a checksum."""
+    for entry in manifest.maps:
+        box = entry.bounds
+        texts = (entry.name, entry.fingerprint, *entry.paths)
+        numbers = (box.south, box.west, box.north, box.east)
+        if not all(isinstance(text, str) for text in texts) or entry.views < 1:
+            raise ValueError(f"the map {entry.name!r}")
+        if not all(isinstance(number, int | float) for number in numbers) or not (
+            -90 <= box.south <= box.north <= 90 and all(abs(degrees) <= 360 for degrees in (box.west, box.east))
+        ):
+            raise ValueError(f"the bounds of the map {entry.name!r}")
+    size = manifest.model["size"]
+    if not isinstance(manifest.model["digest"], str) or not isinstance(size, int) or not 1 <= size <= 16_384:
+        raise ValueError("the model")
+
+
+def verify_index(folder: Path) -> None:
+    """Check an index against its store. Raises if a map has another number of views, or is missing in one of them."""
+    manifest = IndexManifest.read(folder)
+    with manifest.open_store(folder) as store:
+        store.verify()
+        stored = store.stats().maps
+    listed = {entry.stored_name: entry.views for entry in manifest.maps}
+    for name in sorted(stored.keys() | listed.keys()):
+        if stored.get(name) != listed.get(name):
+            raise SkyPartError(
+                f"{folder / INDEX_FILE}: lists {listed.get(name, 0):,} views of the map {map_name(name)}, the store "
+                f"has {stored.get(name, 0):,}; index the map again"
+            )
 
 
 def stored_name(name: str, fingerprint: str) -> str:

@@ -52,6 +52,8 @@ def _open_map(text: str, network: bool) -> MapSource:
         raise SkyPartError(f"{path}: no such file or folder; check the path")
     if path.is_dir():
         return _open_folder(path)
+    if not path.is_file():
+        raise SkyPartError(f"{path}: is neither a file nor a folder but a pipe or device; give {SUPPORTED}")
     if path.stat().st_size == 0:
         raise SkyPartError(f"{path}: the file is empty (0 bytes); copy it again from its source")
     with path.open("rb") as file:
@@ -119,7 +121,7 @@ def _is_raster(file: Path, beside: set[tuple[str, str]]) -> bool:
 
     beside: stem, and suffix in lower case, of all files in the folder.
     """
-    if file.name.startswith("."):
+    if file.name.startswith(".") or not file.is_file():
         return False
     suffix = file.suffix.lower()
     if suffix in _RASTER_SUFFIXES:

@@ -1,9 +1,13 @@
 """Tile sets: MBTiles, PMTiles, and folders of z/x/y tiles (XYZ or TMS)."""
 
+import gzip
 import json
 import os
 import re
 import sqlite3
+import stat
+import struct
+import time
 import zlib
 from collections import defaultdict
 from collections.abc import Generator, Iterator
@@ -27,14 +31,29 @@ from pmtiles.tile import (
 )
 
 from skypart.errors import SkyPartError
-from skypart.maps.files import HANDLES, combine_digests, file_digest
+from skypart.maps.files import HANDLES, combine_digests, file_digest, read_file
 
 _DAMAGED = "its table of tiles is damaged; copy or recreate it"
 _MAX_ZOOM = 30
-_MAX_TILES = 500_000_000
+_MAX_TILES = 50_000_000
+"""Entries of a tile set; as many tiles of zoom 19 cover more than a million square kilometres at the equator."""
+_MAX_DIRECTORY_BYTES, _MAX_DIRECTORIES = 64 << 20, 100_000
+_MAX_TILE_BYTES = 64 << 20
+_MAX_METADATA_BYTES = 16 << 20
+QUERY_SECONDS = 60.0
+"""For one query of an MBTiles file."""
+_STEPS = 10_000
 _VECTOR = "contains vector tiles; give raster tiles (PNG, JPEG or WebP)"
 _TILE_NAME = re.compile(r"(\d{1,10})(\.png|\.jpg|\.jpeg|\.webp)", re.IGNORECASE)
 _NUMBER = re.compile(r"\d{1,10}")
+_WORD = re.compile(r"\w+")
+_MAX_SCHEMA = 1_000
+_ODD_WORDS = frozenset(
+    ("RECURSIVE", "WITH", "UNION", "INTERSECT", "EXCEPT", "RANDOMBLOB", "ZEROBLOB", "PRINTF", "GROUP_CONCAT", "CROSS"),
+)
+"""Words that do not occur in the views of real MBTiles files, and that can make a query endless or its rows huge."""
+_END_ID = (4 ** (_MAX_ZOOM + 1) - 1) // 3
+"""The first PMTiles id beyond the deepest zoom level."""
 SAMPLED_TILES = 64
 """Number of tiles whose content, not only size, is part of the fingerprint."""
 
@@ -56,34 +75,73 @@ class MbTiles:
 
     def __init__(self, path: Path) -> None:
         self.path = str(path)
+        self._check_schema()
         with self._query("SELECT value FROM metadata WHERE name = 'format'") as rows:
             kind = next(iter(rows), ("",))[0]
         if str(kind).lower() in ("pbf", "mvt"):
             raise SkyPartError(f"{path}: {_VECTOR}")
 
+    def _check_schema(self) -> None:
+        """Raise if the schema has virtual tables or odd views: their queries may never end.
+
+        Plain joins of tables, which many programs write to share equal tiles, are allowed.
+        """
+        with self._query("SELECT type, name, sql FROM sqlite_master") as rows:
+            schema = rows.fetchmany(_MAX_SCHEMA)
+        for kind, name, text in schema:
+            words = set(_WORD.findall(str(text).upper()))
+            odd = kind == "view" and not words.isdisjoint(_ODD_WORDS)
+            if len(schema) == _MAX_SCHEMA or odd or "VIRTUAL" in words:
+                raise SkyPartError(
+                    f"{self.path}: its {kind} {str(name)[:60]!r} is not supported; recreate the file with plain tables"
+                )
+
+    def _connect(self) -> sqlite3.Connection:
+        """Open the file for reading, without trust in its schema."""
+        base = sqlite3.connect(
+            Path(self.path).resolve().as_uri() + "?mode=ro", uri=True, check_same_thread=False, timeout=5.0
+        )
+        base.execute("PRAGMA trusted_schema = OFF")
+        base.execute("PRAGMA cell_size_check = ON")
+        base.execute("PRAGMA mmap_size = 0")
+        base.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, _MAX_TILE_BYTES)
+        base.setlimit(sqlite3.SQLITE_LIMIT_ATTACHED, 0)
+        base.setlimit(sqlite3.SQLITE_LIMIT_EXPR_DEPTH, 50)
+        return base
+
     @contextmanager
     def _query(self, text: str, values: tuple[int, ...] = ()) -> Generator[sqlite3.Cursor, None, None]:
-        address = Path(self.path).resolve().as_uri() + "?mode=ro"
         try:
-            with HANDLES.borrow(self.path, lambda: sqlite3.connect(address, uri=True, check_same_thread=False)) as base:
+            with HANDLES.borrow(self.path, self._connect) as base:
+                end = time.monotonic() + QUERY_SECONDS
+                base.set_progress_handler(lambda: time.monotonic() > end, _STEPS)
                 yield base.execute(text, values)
-        except sqlite3.Error as error:
+        except (sqlite3.Error, OverflowError, MemoryError, UnicodeDecodeError) as error:
             raise SkyPartError(f"{self.path}: cannot be read as MBTiles ({error}); copy or recreate it") from error
 
     def tiles(self) -> dict[int, NDArray[np.int64]]:
         """(n, 2) x and y, from the north, of the tiles at each zoom level."""
         with self._query("SELECT zoom_level, tile_column, tile_row FROM tiles ORDER BY 1, 2, 3") as rows:
-            found_rows = rows.fetchall()
-        if not all(isinstance(value, int) for row in found_rows for value in row):
-            raise SkyPartError(f"{self.path}: {_DAMAGED}")
-        places = np.array(found_rows, dtype=np.int64).reshape(-1, 3)
+            places = self._places(rows)
         if len(places) and not 0 <= places[:, 0].min() <= places[:, 0].max() <= _MAX_ZOOM:
+            raise SkyPartError(f"{self.path}: {_DAMAGED}")
+        if len(places) and (np.any(places < 0) or np.any(places[:, 1:] >> places[:, :1])):
             raise SkyPartError(f"{self.path}: {_DAMAGED}")
         found = {}
         for zoom in np.unique(places[:, 0]).tolist():
             xy = places[places[:, 0] == zoom, 1:]
             found[zoom] = np.stack([xy[:, 0], (1 << zoom) - 1 - xy[:, 1]], axis=1)
         return found
+
+    def _places(self, rows: sqlite3.Cursor) -> NDArray[np.int64]:
+        """(n, 3) zoom, column and row of all tiles, fetched piece by piece."""
+        pieces, count = [], 0
+        while found := rows.fetchmany(100_000):
+            count += len(found)
+            if count > _MAX_TILES or not all(isinstance(value, int) for row in found for value in row):
+                raise SkyPartError(f"{self.path}: {_DAMAGED}")
+            pieces.append(np.array(found, dtype=np.int64))
+        return np.concatenate(pieces) if pieces else np.zeros((0, 3), np.int64)
 
     def get(self, z: int, x: int, y: int) -> bytes | None:
         """The encoded image of a tile, None if there is none."""
@@ -102,7 +160,7 @@ class PmTiles:
         self.path = str(path)
         try:
             self._header = deserialize_header(self._bytes(0, 127))
-        except (MagicNumberNotFound, SpecVersionUnsupported, ValueError) as error:
+        except (MagicNumberNotFound, SpecVersionUnsupported, ValueError, IndexError, struct.error) as error:
             raise SkyPartError(
                 f"{path}: is not a PMTiles file of version 3; convert it with the pmtiles program"
             ) from error
@@ -114,6 +172,12 @@ class PmTiles:
         self._directory = lru_cache(maxsize=256)(self._load_directory)
 
     def _bytes(self, offset: int, length: int) -> bytes:
+        size = Path(self.path).stat().st_size
+        if offset + length > size:
+            raise SkyPartError(f"{self.path}: the file is truncated; copy it again")
+        if length > _MAX_TILE_BYTES:
+            raise SkyPartError(f"{self.path}: its directory is damaged (an entry of {length:,} bytes); copy it again")
+
         def opener() -> BinaryIO:
             return Path(self.path).open("rb")
 
@@ -126,8 +190,10 @@ class PmTiles:
 
     def _load_directory(self, offset: int, length: int) -> list[Entry]:
         try:
-            entries: list[Entry] = deserialize_directory(self._bytes(offset, length))
-        except (OSError, EOFError, ValueError, IndexError, zlib.error) as error:
+            content = _unzip(self._bytes(offset, length))
+            _check_entry_count(content)
+            entries: list[Entry] = deserialize_directory(gzip.compress(content, 0))
+        except (OSError, EOFError, ValueError, IndexError, TypeError, zlib.error, struct.error) as error:
             raise SkyPartError(f"{self.path}: its directory is damaged ({error}); copy it again") from error
         return entries
 
@@ -136,9 +202,13 @@ class PmTiles:
         runs: list[tuple[int, int]] = []
         waiting = [(self._header["root_offset"], self._header["root_length"])]
         seen = set(waiting)
+        total = 0
         while waiting:
             for entry in self._directory(*waiting.pop()):
                 if entry.run_length:
+                    total += entry.run_length
+                    if total > _MAX_TILES or not 0 <= entry.tile_id < _END_ID - entry.run_length:
+                        raise SkyPartError(f"{self.path}: its directory is damaged (too many tiles); copy it again")
                     runs.append((entry.tile_id, entry.run_length))
                     continue
                 leaf = (self._header["leaf_directory_offset"] + entry.offset, entry.length)
@@ -146,8 +216,8 @@ class PmTiles:
                     raise SkyPartError(f"{self.path}: its directories form a cycle; copy it again")
                 seen.add(leaf)
                 waiting.append(leaf)
-        if sum(count for _, count in runs) > _MAX_TILES:
-            raise SkyPartError(f"{self.path}: its directory is damaged (too many tiles); copy it again")
+                if len(seen) > _MAX_DIRECTORIES:
+                    raise SkyPartError(f"{self.path}: has too many directories; recreate it")
         runs.sort()
         ids = np.concatenate([np.arange(first, first + count) for first, count in runs] or [np.zeros(0, np.int64)])
         return tiles_from_ids(ids.astype(np.int64))
@@ -166,11 +236,32 @@ class PmTiles:
         return None
 
 
+def _unzip(data: bytes) -> bytes:
+    """A gzipped directory, of at most _MAX_DIRECTORY_BYTES when unpacked."""
+    unpacker = zlib.decompressobj(wbits=31)
+    content = unpacker.decompress(data, _MAX_DIRECTORY_BYTES)
+    if not unpacker.eof:
+        raise ValueError("it is truncated or too large")
+    return content
+
+
+def _check_entry_count(content: bytes) -> None:
+    """Raise if an unpacked directory claims more entries than fit into it: each takes four bytes or more."""
+    count = shift = 0
+    for byte in content[:10]:
+        count |= (byte & 0x7F) << shift
+        shift += 7
+        if byte < 0x80:
+            break
+    if 4 * count > len(content):
+        raise ValueError(f"{count:,} entries in {len(content):,} bytes")
+
+
 def tiles_from_ids(ids: NDArray[np.int64]) -> dict[int, NDArray[np.int64]]:
     """(n, 2) x and y at each zoom level of PMTiles tile ids (n,), which follow a Hilbert curve level by level."""
     found = {}
     start = 0
-    for zoom in range(31):
+    for zoom in range(_MAX_ZOOM + 1):
         along = ids[(ids >= start) & (ids < start + 4**zoom)] - start
         start += 4**zoom
         if not along.size:
@@ -195,18 +286,34 @@ def is_tile_folder(folder: Path) -> bool:
 
 def _walk_tiles(folder: Path) -> Iterator[tuple[int, int, int, os.DirEntry[str]]]:
     """Zoom, x, y as in the file name, and the file, of every tile; in no particular order."""
+    root = os.path.realpath(folder)
     for level in _numbered_folders(folder):
         for column in _numbered_folders(Path(level.path)):
             with os.scandir(column.path) as files:
                 for file in files:
                     name = _TILE_NAME.fullmatch(file.name)
-                    if name:
+                    if name and _is_inside(Path(file.path), root):
                         yield int(level.name), int(column.name), int(name[1]), file
 
 
 def _numbered_folders(folder: Path) -> Iterator[os.DirEntry[str]]:
     with os.scandir(folder) as entries:
         yield from (entry for entry in entries if _NUMBER.fullmatch(entry.name) and entry.is_dir())
+
+
+def _is_inside(file: Path, root: str) -> bool:
+    """Whether a tile is an ordinary file of its folder. Links that leave it, pipes and devices are an error."""
+    status = file.lstat()
+    if stat.S_ISLNK(status.st_mode) or Path(os.path.realpath(file.parent)) != file.parent:
+        if not os.path.realpath(file).startswith(f"{root}{os.sep}"):
+            raise SkyPartError(f"{file}: is a link to a file outside the tiles' folder; copy the file there instead")
+        try:
+            status = file.stat()
+        except OSError:
+            return False
+    if not stat.S_ISREG(status.st_mode):
+        raise SkyPartError(f"{file}: is not a file but a pipe, device or folder; remove it")
+    return True
 
 
 class TileFolder:
@@ -229,6 +336,8 @@ class TileFolder:
             found[zoom].append((x, (1 << zoom) - 1 - y if self._from_south else y))
             self._suffixes[Path(file.name).suffix] = None
             sizes.append(f"{zoom}/{x}/{file.name} {file.stat().st_size}")
+            if len(sizes) > _MAX_TILES:
+                raise SkyPartError(f"{self.path}: has more than {_MAX_TILES:,} tiles; split it")
         self._sizes = sorted(sizes)
         return {zoom: np.array(sorted(places), dtype=np.int64) for zoom, places in found.items()}
 
@@ -237,7 +346,7 @@ class TileFolder:
         row = (1 << z) - 1 - y if self._from_south else y
         for suffix in self._suffixes:
             try:
-                return (self._folder / str(z) / str(x) / f"{row}{suffix}").read_bytes()
+                return read_file(self._folder / str(z) / str(x) / f"{row}{suffix}", _MAX_TILE_BYTES)
             except FileNotFoundError:
                 continue
         return None
@@ -253,7 +362,7 @@ def _counts_from_south(folder: Path) -> bool:
     """Whether tiles are TMS: tilemapresource.xml, or "scheme": "tms" in metadata.json or tiles.json, says so."""
     resource = folder / "tilemapresource.xml"
     if resource.is_file():
-        text = resource.read_text(encoding="utf-8", errors="replace")
+        text = read_file(resource, _MAX_METADATA_BYTES).decode("utf-8", errors="replace")
         if re.search(r"profile=[\"'](global-)?geodetic", text) or re.search(r"<SRS>\s*EPSG:4326", text):
             raise SkyPartError(
                 f"{resource}: its tiles are in degrees; create them in Web Mercator (gdal2tiles -p mercator)"
@@ -268,8 +377,8 @@ def _counts_from_south(folder: Path) -> bool:
     for name in ("metadata.json", "tiles.json"):
         if (folder / name).is_file():
             try:
-                content = json.loads((folder / name).read_text(encoding="utf-8"))
-            except ValueError as error:
+                content = json.loads(read_file(folder / name, _MAX_METADATA_BYTES).decode("utf-8"))
+            except (ValueError, RecursionError) as error:
                 raise SkyPartError(f"{folder / name}: cannot be read as JSON ({error}); repair or remove it") from error
             return isinstance(content, dict) and str(content.get("scheme", "xyz")).lower() == "tms"
     return False

@@ -21,6 +21,8 @@ COMPLETE = 0.98
 """A zoom level is complete if this share of the tiles of the level above have a child in it."""
 CACHE_BYTES = 64 << 20
 MAX_TILE_PIXELS = 4096 * 4096
+MAX_CELLS, MAX_GAPS = 4 << 20, 64
+"""Places for tiles between the outermost ones: at most so many, or so many times the number of tiles."""
 
 
 def tile_image(tile_set: TileSet) -> MapImage:
@@ -31,6 +33,11 @@ def tile_image(tile_set: TileSet) -> MapImage:
         raise SkyPartError(f"{tile_set.path}: contains no tiles; check how it was created")
     zoom = max(levels)
     first_x, first_y, count_x, count_y = _extent(levels[zoom], zoom)
+    if count_x * count_y > max(MAX_CELLS, MAX_GAPS * len(levels[zoom])):
+        raise SkyPartError(
+            f"{tile_set.path}: its {len(levels[zoom]):,} tiles of zoom {zoom} are scattered over an area of "
+            f"{count_x:,} x {count_y:,} tiles; split it into one file per place"
+        )
     pixels = TileReader(tile_set, sorted(levels), levels[zoom][0], (first_x, first_y))
     resolution = 2 * HALF_WORLD_M / (pixels.edge << zoom)
     west = -HALF_WORLD_M + first_x * pixels.edge * resolution
@@ -133,7 +140,7 @@ class TileReader:
         try:
             with open_image(io.BytesIO(data), MAX_TILE_PIXELS) as image:
                 return np.asarray(image.convert("RGBA"))
-        except (SkyPartError, OSError, ValueError, SyntaxError) as error:
+        except Exception as error:  # Pillow raises anything on damaged images
             raise SkyPartError(
                 f"{self._tile_set.path}: tile {zoom}/{x}/{y} is not an image or is truncated; copy or recreate "
                 "the tiles"

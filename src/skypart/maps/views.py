@@ -21,6 +21,8 @@ MAX_OVERHANG = 0.05
 """Share of its edge by which a view may be wider than the map."""
 MIN_PIXELS = 4
 """Minimum number of map pixels along the edge of a view."""
+MAX_VIEWS = 50_000_000
+"""Of one map; more mean that its size or its coordinate system is wrong."""
 MIN_VALID = 0.5
 MIN_CONTRAST = 2.0
 """Standard deviation of colour values, 0..255, below which a view counts as empty."""
@@ -156,6 +158,14 @@ def plan_views(source: MapSource, sizes_m: Sequence[float], overlap: float, rota
     blocks = []
     for size in sizes_m:
         for grid in source.grids:
+            metres = _centre_pixel_metres(grid)
+            step = size * (1 - overlap)
+            count = (grid.width * metres.x[0] / step) * (grid.height * metres.y[0] / step) * len(rotations)
+            if not count <= MAX_VIEWS:
+                raise SkyPartError(
+                    f"{redact_address(source.paths[0])}: would be cut into {count:.3g} views of {size:g} m; give "
+                    "larger --sizes, or a part of the map"
+                )
             centres = _view_centres(grid, size, overlap)
             latitude, longitude = (np.repeat(values, len(rotations)) for values in centres)
             turns = np.tile(np.asarray(rotations, dtype=np.float64) % 360.0, len(centres.latitude))

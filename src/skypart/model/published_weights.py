@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Mapping
+from dataclasses import asdict
 from typing import Any
 
 import torch
@@ -9,7 +10,7 @@ from torch import Tensor
 
 from skypart.errors import SkyPartError
 from skypart.model.positions import PositionMode, sincos_positions
-from skypart.model.vit import ViTConfig
+from skypart.model.vit import ViTConfig, check_shape
 
 _PREFIXES = (
     "module.",
@@ -150,6 +151,25 @@ def infer_config(
             f"{source}: not a supported vision transformer (no {error.args[0]}); "
             "use a DINOv2, DINO, iBOT or MoCo v3 file, or backbone='transformers:NAME' for other models"
         ) from None
+    try:
+        return _infer(state, source, declared, position_mode, positions, kernel, first)
+    except (ValueError, TypeError, IndexError, ArithmeticError, RuntimeError) as error:
+        reason = (str(error).splitlines() or [type(error).__name__])[0][:200]
+        raise SkyPartError(
+            f"{source}: not a supported vision transformer ({reason}); download the file and its config.json again"
+        ) from error
+
+
+def _infer(
+    state: Mapping[str, Tensor],
+    source: str,
+    declared: Mapping[str, Any],
+    position_mode: PositionMode,
+    positions: Tensor,
+    kernel: Tensor,
+    first: Tensor,
+) -> ViTConfig:
+    """The configuration, from tensors and settings of any shape and type."""
     dim = positions.shape[-1]
     count = positions.shape[1] - 1
     if not _square(count):
@@ -160,7 +180,7 @@ def infer_config(
     depth = 1 + max(int(key.split(".")[1]) for key in state if key.startswith("blocks."))
     fixed = dim % 4 == 0 and _is_sincos(positions[:, 1:].float(), grid)
     heads = int(declared.get("num_attention_heads", 12 if fixed and dim == 384 else max(1, dim // 64)))
-    return ViTConfig(
+    config = ViTConfig(
         patch=kernel.shape[-1],
         dim=dim,
         depth=depth,
@@ -173,3 +193,5 @@ def infer_config(
         eps=float(declared.get("layer_norm_eps", 1e-6)),
         position_mode=position_mode,
     )
+    check_shape(asdict(config))
+    return config

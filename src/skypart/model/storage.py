@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import torch
+from pydantic import TypeAdapter
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 
@@ -15,10 +16,15 @@ from skypart.images.preprocess import Preprocessing
 from skypart.model.backbone import build_backbone, describe_backbone
 from skypart.model.heads import DEFAULT_KIND, HEADS, describe_settings, read_settings, settings_class
 from skypart.model.skypart import SkyPart
-from skypart.model.weights_files import load_strictly, read_state
+from skypart.model.vit import check_shape
+from skypart.model.weights_files import check_finite, check_keys, load_strictly, read_state
 from skypart.version import __version__
 
 FORMAT_VERSION = 2
+MAX_INPUT_SIZE = 8_192
+"""Edge of a model input, pixels."""
+MAX_LAYERS, MAX_COUNT = 256, 1 << 20
+"""Of the settings of a head."""
 SECTIONS: dict[str, dict[str, type]] = {
     "head": {},
     "backbone": {},
@@ -69,7 +75,7 @@ def read_header(path: Path) -> dict[str, str]:
     try:
         with safe_open(path, "pt") as file:
             return dict(file.metadata() or {})
-    except (SafetensorError, OSError) as error:
+    except (SafetensorError, OSError, ValueError, MemoryError) as error:
         raise SkyPartError(f"{path}: not a readable safetensors file ({error}); download or save it again") from error
 
 
@@ -94,7 +100,7 @@ def read_metadata(path: Path) -> dict[str, Any]:
         found["head"] = {k: tuple(value) if isinstance(value, list) else value for k, value in found["head"].items()}
     except KeyError as error:
         raise SkyPartError(f"{path}: the model's header is damaged (no {error}); download or save it again") from error
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, RecursionError) as error:
         raise SkyPartError(f"{path}: the model's header is damaged ({error}); download or save it again") from error
     return found
 
@@ -125,13 +131,47 @@ def load_model(path: str | Path) -> SkyPart:
         known = {field.name for field in fields(settings)} | ({"kind"} if section == "head" else set())
         if unknown := set(header[section]) - known:
             raise SkyPartError(f"{file}: unknown {section} settings {', '.join(sorted(unknown))}; upgrade skypart")
-    model = SkyPart(build_backbone(header["backbone"]), read_settings(header["head"]))
+    size = header["preprocessing"]["size"]
+    if not 1 <= size <= MAX_INPUT_SIZE:
+        raise SkyPartError(f"{file}: the model's header is damaged (size is {size}); download or save it again")
+    try:
+        preprocessing = Preprocessing(**header["preprocessing"])
+    except (TypeError, SkyPartError) as error:
+        raise SkyPartError(f"{file}: the model's header is damaged ({error}); download or save it again") from error
     state = {key: tensor.float() if tensor.is_floating_point() else tensor for key, tensor in read_state(file).items()}
+    model = _build(file, header, state)
     load_strictly(model, state, str(file))
-    model.preprocessing = Preprocessing(**header["preprocessing"])
+    check_finite(state, str(file))
+    model.preprocessing = preprocessing
     model.recipe = header["recipe"]
     model.provenance = header["provenance"]
     return model.eval()
+
+
+def _build(file: Path, header: dict[str, Any], state: dict[str, torch.Tensor]) -> SkyPart:
+    """An untrained model as `header` describes it. Memory is taken only if the tensors of the file have its shapes."""
+    try:
+        settings = TypeAdapter(settings_class(header["head"].get("kind", DEFAULT_KIND))).validate_python(
+            {key: value for key, value in header["head"].items() if key != "kind"}, strict=False
+        )
+        for name, value in asdict(settings).items():
+            if isinstance(value, int) and value > (MAX_LAYERS if name.endswith("layers") else MAX_COUNT):
+                raise ValueError(f"{name} of head is {value}")
+        if header["backbone"].get("kind", "vit") == "vit":
+            check_shape(header["backbone"])
+            with torch.device("meta"):
+                check_keys(SkyPart(build_backbone(header["backbone"]), settings), state, str(file))
+        model = SkyPart(build_backbone(header["backbone"]), read_settings(header["head"]))
+        if not all(1 <= tap <= model.backbone_interface.depth for tap in model.taps):
+            raise ValueError(f"the head reads the blocks {model.taps} of {model.backbone_interface.depth}")
+        return model
+    except SkyPartError as error:
+        if str(file) in str(error):
+            raise
+        raise SkyPartError(f"{file}: the model's header is damaged ({error}); download or save it again") from error
+    except (ValueError, TypeError, LookupError, ArithmeticError, RuntimeError, AttributeError, MemoryError) as error:
+        reason = (str(error).splitlines() or [type(error).__name__])[0][:200]
+        raise SkyPartError(f"{file}: the model's header is damaged ({reason}); download or save it again") from error
 
 
 def card_fields(model: SkyPart) -> dict[str, Any]:

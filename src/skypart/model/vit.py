@@ -1,8 +1,8 @@
 """A compact vision transformer for DINOv2, DINO, iBOT and MoCo v3 weights, with the original DINOv2 key names."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -36,6 +36,31 @@ class ViTConfig:
     qkv_bias: bool = True
     eps: float = 1e-6
     position_mode: PositionMode = "original"
+
+
+LIMITS = {"patch": (1, 256), "dim": (1, 16_384), "depth": (1, 256), "heads": (1, 1_024), "hidden": (1, 131_072)}
+"""What the settings of a vision transformer may be; the largest published ones are well below."""
+
+
+def check_shape(settings: Mapping[str, Any]) -> None:
+    """Raise ValueError if settings of a ViTConfig, as a file has them, cannot be those of a vision transformer."""
+    for name, (low, high) in (LIMITS | {"registers": (0, 256)}).items():
+        value = settings.get(name, low)
+        if type(value) is not int or not low <= value <= high:
+            raise ValueError(f"{name} of backbone is {value!r}")
+    grid = settings.get("grid", (1, 1))
+    if len(grid) != 2 or not all(type(edge) is int and 1 <= edge <= 1_024 for edge in grid):
+        raise ValueError(f"grid of backbone is {grid!r}")
+    if settings.get("dim", 384) % settings.get("heads", 6):
+        raise ValueError("heads of backbone do not divide dim")
+    eps = settings.get("eps", 1e-6)
+    if type(eps) not in (int, float) or not 0 < eps < 1:
+        raise ValueError(f"eps of backbone is {eps!r}")
+    for name in ("layer_scale", "qkv_bias"):
+        if type(settings.get(name, True)) is not bool:
+            raise ValueError(f"{name} of backbone is {settings[name]!r}")
+    if settings.get("position_mode", "original") not in ("original", "huggingface"):
+        raise ValueError(f"position_mode of backbone is {settings['position_mode']!r}")
 
 
 class Tokens(NamedTuple):

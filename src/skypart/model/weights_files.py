@@ -25,7 +25,7 @@ def read_state(path: Path) -> dict[str, Tensor]:
     if path.suffix == ".safetensors":
         try:
             return load_file(path)
-        except (SafetensorError, OSError) as error:
+        except (SafetensorError, OSError, ValueError, LookupError, MemoryError) as error:
             raise SkyPartError(f"{path}: not a readable safetensors file ({error}); download it again") from error
     if path.suffix not in TORCH_SUFFIXES:
         raise SkyPartError(
@@ -61,6 +61,22 @@ def _find_state_dict(content: object, path: Path) -> dict[str, Tensor]:
 
 def load_strictly(module: nn.Module, state: Mapping[str, Tensor], source: str) -> None:
     """Load `state` into `module`. Raises with a list of keys that are missing, unexpected or of the wrong shape."""
+    check_keys(module, state, source)
+    module.load_state_dict(dict(state))
+
+
+def check_finite(state: Mapping[str, Tensor], source: str) -> None:
+    """Raise if a weight is NaN or infinite: every embedding would be NaN, or wrong in silence."""
+    bad = sorted(key for key, tensor in state.items() if tensor.is_floating_point() and not tensor.isfinite().all())
+    if bad:
+        raise SkyPartError(
+            f"{source}: weights are NaN or infinite {_format_list(bad, 4)}; download the file again, or use an earlier "
+            "checkpoint of the training"
+        )
+
+
+def check_keys(module: nn.Module, state: Mapping[str, Tensor], source: str) -> None:
+    """Raise with a list of keys that are missing, unexpected or of the wrong shape."""
     wanted = module.state_dict()
     problems = []
     if missing := sorted(set(wanted) - set(state)):
@@ -79,7 +95,6 @@ def load_strictly(module: nn.Module, state: Mapping[str, Tensor], source: str) -
             f"{source}: the weights belong to another architecture: {'; '.join(problems)}; "
             "choose the matching model or file"
         )
-    module.load_state_dict(dict(state))
 
 
 def _format_list(names: list[str], most: int = 12) -> str:

@@ -25,8 +25,8 @@ from skypart.position.fix import Fix, Hints, Prior
 from skypart.position.frames import Frame, Frames, open_frames
 from skypart.position.hypotheses import MeasuredVelocity
 from skypart.position.locate import Locator
-from skypart.position.photos import check_prior_order
 from skypart.position.matching import Refinement
+from skypart.position.photos import check_prior_order
 from skypart.position.score import TrackScore, Truth, check_truth_covers, read_truth, score_track
 from skypart.position.track import TrackOptions, TrackPoint, raw_track
 from skypart.position.track_filter import TrackFilter, smooth_track

@@ -125,7 +125,9 @@ class _Pipe:
 
     def _wait(self, reading: bool) -> None:
         left = self._end - time.monotonic()
-        waiting = ([self._output], [], []) if reading else ([], [self._input], [])
+        waiting: tuple[list[int], list[int], list[int]] = (
+            ([self._output], [], []) if reading else ([], [self._input], [])
+        )
         if left <= 0 or not any(select.select(*waiting, left)):
             raise TimeoutError
 
@@ -165,7 +167,7 @@ def _answer(request: dict[str, Any], photo: bytes) -> tuple[dict[str, Any], byte
             facts["time"] = None if facts["time"] is None else facts["time"].isoformat()
             return {"facts": facts}, b""
         pixels = np.ascontiguousarray(read_rgb(io.BytesIO(photo), request["max_pixels"]))
-        return {"shape": pixels.shape, "bytes": pixels.nbytes}, memoryview(pixels).cast("B")
+        return {"shape": pixels.shape, "bytes": pixels.nbytes}, pixels.data.cast("B")
     except SkyPartError as error:
         return {"error": str(error)}, b""
     except MemoryError:

@@ -38,7 +38,7 @@ def listen(options: ServeOptions) -> socket.socket:
 
 def page_url(options: ServeOptions, bound: socket.socket) -> str:
     """URL of the page for a browser on this machine."""
-    host = "127.0.0.1" if options.host in ("0.0.0.0", "::", "") else options.host
+    host = "127.0.0.1" if options.host in ("0.0.0.0", "::", "") else options.host  # nosec B104 - compares
     return f"http://{f'[{host}]' if ':' in host else host}:{bound.getsockname()[1]}/"
 
 

@@ -4,6 +4,7 @@ import json
 import re
 import subprocess
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 from torch.optim import AdamW
 
-from skypart.atomic import atomic_path
+from skypart.atomic import atomic_path, sync_folder
 from skypart.errors import SkyPartError
 from skypart.model.skypart import stored_name
 from skypart.model.weights_files import load_strictly
@@ -68,16 +69,20 @@ def save_checkpoint(
     }
     path = folder / f"step-{progress.step:08d}.ckpt.safetensors"
     for leftover in folder.glob(".*tmp*"):  # ours or safetensors', from a process that was killed while writing
-        leftover.unlink()
+        with suppress(OSError):  # not ours to delete, or gone
+            leftover.unlink()
     with atomic_path(path) as temporary:
         try:
             save_file({k: v.detach().cpu().clone().contiguous() for k, v in tensors.items()}, temporary, metadata)
         except SafetensorError as error:
             raise SkyPartError(f"cannot write {path}: {error}; free disk space or choose another folder") from error
+    with suppress(OSError):  # before older ones are deleted: a power cut must not keep the deletions alone
+        sync_folder(folder)
     found = list_checkpoints(folder)
     position = found.index(path)
     for other in [*found[: max(position + 1 - keep, 0)], *filter(_is_damaged, found[position + 1 :])]:
-        other.unlink()
+        with suppress(OSError):  # one more than `keep` does no harm
+            other.unlink()
     return path
 
 

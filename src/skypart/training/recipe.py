@@ -183,7 +183,7 @@ def _read_extended(path: Path, seen: tuple[Path, ...]) -> dict[str, Any]:
         raise SkyPartError(f"{path}: no such recipe; give a file, or one of {', '.join(recipe_names())}") from None
     except OSError as error:
         raise SkyPartError(f"{path}: cannot be read ({error.strerror}); choose a recipe file") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
         raise SkyPartError(f"{path}: not valid TOML ({error}); fix that line") from error
     parent = content.pop("extends", None)
     for section, values in content.items():

@@ -36,7 +36,7 @@ def has_content(file: Path, remote: RemoteFile) -> bool:
 
 def git_blob(file: Path) -> str:
     """The SHA-1 that git gives the content of `file`: of a short header and the bytes."""
-    digest = hashlib.sha1(b"blob %d\0" % file.stat().st_size)
+    digest = hashlib.sha1(b"blob %d\0" % file.stat().st_size, usedforsecurity=False)
     with file.open("rb") as stream:
         while block := stream.read(1 << 20):
             digest.update(block)

@@ -2,12 +2,11 @@
 
 import hashlib
 import json
-import os
 from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from skypart.atomic import write_text
+from skypart.atomic import sync_folder, write_text
 from skypart.errors import SkyPartError
 
 MANIFEST = "manifest.json"
@@ -123,11 +122,7 @@ def _body_hash(body: dict[str, object]) -> str:
 def _sync_folder(folder: Path) -> None:
     """Flush the folder's directory entries, so that a power cut cannot undo a rename."""
     try:
-        handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-        try:
-            os.fsync(handle)
-        finally:
-            os.close(handle)
+        sync_folder(folder)
     except OSError as error:
         raise SkyPartError(
             f"cannot write {folder}: {error.strerror or error}; free disk space or choose another folder"

@@ -50,9 +50,16 @@ class WriterLock:
                 f"{folder} is being written by {f'process {holder}' if holder else 'another process'}; "
                 "wait until it has finished, or stop it"
             ) from None
-        self._file.truncate(0)
-        self._file.write(str(os.getpid()))
-        self._file.flush()
+        try:
+            self._file.truncate(0)
+            self._file.write(str(os.getpid()))
+            self._file.flush()
+        except OSError as error:
+            with suppress(OSError):  # closing tries to write again
+                self._file.close()
+            raise SkyPartError(
+                f"cannot write {folder / LOCK}: {error.strerror or error}; free disk space or check its permissions"
+            ) from error
 
     def close(self) -> None:
         """Release the lock. The file stays: deleting it could let two writers in."""

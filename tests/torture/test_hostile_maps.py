@@ -1,0 +1,296 @@
+"""Maps that would hang, exhaust memory, leave their folder or end in a traceback: each is one error message."""
+
+import gzip
+import io
+import os
+import sqlite3
+import struct
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import rasterio
+from PIL import Image
+from rasterio.transform import Affine
+
+from skypart.errors import SkyPartError
+from skypart.maps import tile_sets
+from skypart.maps.files import HANDLES
+from skypart.maps.sources import open_maps
+from skypart.maps.views import plan_views
+from tests.maps.makers import write_ground, write_mbtiles, write_pmtiles, write_tile_folder
+
+
+def tile(edge: int = 256) -> bytes:
+    out = io.BytesIO()
+    Image.fromarray(np.random.default_rng(0).integers(0, 256, (edge, edge, 3), dtype=np.uint8)).save(out, "PNG")
+    return out.getvalue()
+
+
+TILE = tile()
+FEW = {(16, 100 + x, 200 + y): TILE for x in range(2) for y in range(2)}
+
+
+def refused(path: Path, match: str = ": ") -> str:
+    with pytest.raises(SkyPartError, match=match) as error:
+        open_maps([str(path)])
+    assert "\n" not in str(error.value)
+    return str(error.value)
+
+
+def mbtiles(path: Path, *statements: str) -> Path:
+    base = sqlite3.connect(path)
+    base.execute("CREATE TABLE metadata (name text, value text)")
+    for statement in statements:
+        base.execute(statement)
+    base.commit()
+    base.close()
+    return path
+
+
+# --- MBTiles --------------------------------------------------------------------------------------------------------
+
+ENDLESS = (
+    "CREATE VIEW tiles AS WITH RECURSIVE n(i) AS (SELECT 0 UNION ALL SELECT i + 1 FROM n) "
+    "SELECT 16 AS zoom_level, i AS tile_column, 0 AS tile_row, x'00' AS tile_data FROM n"
+)
+
+
+def test_a_recursive_view_is_refused(tmp_path: Path) -> None:
+    refused(mbtiles(tmp_path / "a.mbtiles", ENDLESS), "view 'tiles' is not supported")
+
+
+def test_a_virtual_table_is_refused(tmp_path: Path) -> None:
+    refused(mbtiles(tmp_path / "a.mbtiles", "CREATE VIRTUAL TABLE tiles USING fts5(zoom_level)"), "not supported")
+
+
+def test_a_query_without_end_is_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Joins of joins need no odd words."""
+    monkeypatch.setattr(tile_sets, "QUERY_SECONDS", 0.5)
+    first = "CREATE TABLE t0 (zoom_level integer, tile_column integer, tile_row integer, tile_data blob)"
+    rows = [f"INSERT INTO t0 VALUES (16, {i}, 0, x'00')" for i in range(60)]
+    join = "CREATE VIEW tiles AS SELECT a.* FROM t0 a, t0 b, t0 c, t0 d, t0 e, t0 f"
+    start = time.monotonic()
+    refused(mbtiles(tmp_path / "a.mbtiles", first, *rows, join), "interrupted")
+    assert time.monotonic() - start < 60
+
+
+def test_views_that_share_equal_tiles_are_read(tmp_path: Path) -> None:
+    base = sqlite3.connect(tmp_path / "a.mbtiles")
+    base.executescript(
+        "CREATE TABLE metadata (name text, value text);"
+        "CREATE TABLE map (zoom_level integer, tile_column integer, tile_row integer, tile_id text);"
+        "CREATE TABLE images (tile_data blob, tile_id text);"
+        "CREATE VIEW tiles AS SELECT map.zoom_level AS zoom_level, map.tile_column AS tile_column, "
+        "map.tile_row AS tile_row, images.tile_data AS tile_data FROM map JOIN images ON images.tile_id = map.tile_id;"
+    )
+    base.execute("INSERT INTO images VALUES (?, 'a')", (TILE,))
+    base.executemany("INSERT INTO map VALUES (16, ?, ?, 'a')", [(x, y) for x in range(2) for y in range(2)])
+    base.commit()
+    base.close()
+    assert open_maps([str(tmp_path / "a.mbtiles")])[0].images[0].grid.width == 512
+
+
+@pytest.mark.parametrize("place", [(-1, 0), (0, -1), (1 << 16, 0), (0, 1 << 16), (2**62, 2**62), (-(2**63), 0)])
+def test_tile_numbers_beyond_the_world_are_refused(place: tuple[int, int], tmp_path: Path) -> None:
+    path = write_mbtiles(tmp_path / "a.mbtiles", FEW)
+    base = sqlite3.connect(path)
+    base.execute("INSERT INTO tiles VALUES (16, ?, ?, x'00')", place)
+    base.commit()
+    base.close()
+    refused(path, "table of tiles is damaged")
+
+
+def test_the_file_is_opened_for_reading_only(tmp_path: Path) -> None:
+    path = write_mbtiles(tmp_path / "a.mbtiles", FEW)
+    with HANDLES.borrow(str(path), tile_sets.MbTiles(path)._connect) as base:
+        assert base.execute("PRAGMA trusted_schema").fetchone() == (0,)
+        with pytest.raises(sqlite3.Error):
+            base.execute("DELETE FROM tiles")
+        with pytest.raises(sqlite3.Error):
+            base.execute("ATTACH ? AS other", (str(tmp_path / "other.db"),))
+
+
+# --- folders of tiles -----------------------------------------------------------------------------------------------
+
+
+def folder(path: Path) -> Path:
+    pixels = np.asarray(Image.open(io.BytesIO(TILE)))
+    return write_tile_folder(path, dict.fromkeys(FEW, pixels))
+
+
+def test_a_pipe_among_tiles_does_not_hang(tmp_path: Path) -> None:
+    made = folder(tmp_path / "tiles")
+    os.mkfifo(made / "16" / "101" / "202.png")
+    refused(made, "pipe")
+
+
+@pytest.mark.parametrize("name", ["metadata.json", "tilemapresource.xml"])
+def test_a_pipe_instead_of_metadata_does_not_hang(name: str, tmp_path: Path) -> None:
+    made = folder(tmp_path / "tiles")
+    os.mkfifo(made / name)
+    open_maps([str(made)])  # it is no file, so there is no metadata
+
+
+@pytest.mark.parametrize("name", ["town.tif", "town.mbtiles", "town.csv"])
+def test_a_pipe_as_a_map_does_not_hang(name: str, tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / name)
+    refused(tmp_path / name, "pipe or device")
+
+
+def test_links_of_tiles_may_not_leave_the_folder(tmp_path: Path) -> None:
+    made = folder(tmp_path / "tiles")
+    (tmp_path / "secret.png").write_bytes(TILE)
+    (made / "16" / "100" / "202.png").symlink_to(tmp_path / "secret.png")
+    refused(made, "outside the tiles' folder")
+
+
+def test_a_linked_column_may_not_leave_the_folder(tmp_path: Path) -> None:
+    made, other = folder(tmp_path / "tiles"), folder(tmp_path / "other")
+    (made / "16" / "102").symlink_to(other / "16" / "100")
+    refused(made, "outside the tiles' folder")
+
+
+def test_links_within_the_folder_are_followed(tmp_path: Path) -> None:
+    made = folder(tmp_path / "tiles")
+    (made / "16" / "100" / "202.png").symlink_to(made / "16" / "100" / "201.png")
+    assert open_maps([str(made)])
+    link = tmp_path / "link"
+    link.symlink_to(made)
+    assert open_maps([str(link)])
+
+
+@pytest.mark.parametrize("text", ["[" * 100_000, '{"a":' * 50_000, "", "\x00", '{"scheme": [1]}'])
+def test_odd_tile_metadata_is_no_traceback(text: str, tmp_path: Path) -> None:
+    made = folder(tmp_path / "tiles")
+    (made / "metadata.json").write_text(text)
+    if text.startswith('{"scheme"'):
+        open_maps([str(made)])
+    else:
+        refused(made, "metadata.json")
+
+
+def test_two_far_tiles_are_refused(tmp_path: Path) -> None:
+    far = {(20, 5, 5): TILE, (20, 400_000, 600_000): TILE}
+    refused(write_mbtiles(tmp_path / "a.mbtiles", far), "scattered")
+    refused(write_pmtiles(tmp_path / "a.pmtiles", far), "scattered")
+
+
+# --- PMTiles --------------------------------------------------------------------------------------------------------
+
+
+def varint(value: int) -> bytes:
+    out = b""
+    while value > 0x7F:
+        out += bytes([value & 0x7F | 0x80])
+        value >>= 7
+    return out + bytes([value])
+
+
+def pmtiles(path: Path, directory: bytes, packed: bytes | None = None) -> Path:
+    """A real file whose root directory is replaced by `directory`."""
+    data = bytearray(write_pmtiles(path, FEW).read_bytes())
+    content = gzip.compress(directory) if packed is None else packed
+    struct.pack_into("<QQ", data, 8, len(data), len(content))
+    path.write_bytes(bytes(data) + content)
+    return path
+
+
+@pytest.mark.parametrize(
+    "directory",
+    [
+        varint(1) + varint(5) + varint(2**60) + varint(10) + varint(1),  # run length
+        varint(1) + varint(2**63) + varint(1) + varint(10) + varint(1),  # tile id
+        varint(2**50),  # count
+        varint(10**9) + b"\0" * 1000,
+        varint(1) + varint(5) + varint(1) + varint(2**60) + varint(1),  # length
+        varint(1) + varint(5) + varint(1) + varint(10) + varint(2**62),  # offset
+        b"\xff" * 64,
+        b"",
+    ],
+)
+def test_absurd_directories_are_refused(directory: bytes, tmp_path: Path) -> None:
+    refused(pmtiles(tmp_path / "a.pmtiles", directory))
+
+
+def test_a_bomb_in_a_directory_is_refused(tmp_path: Path) -> None:
+    bomb = gzip.compress(b"\0" * (200 << 20), 9)
+    refused(pmtiles(tmp_path / "a.pmtiles", b"", bomb), "too large")
+
+
+def test_damaged_headers_are_no_traceback(tmp_path: Path) -> None:
+    whole = write_pmtiles(tmp_path / "whole.pmtiles", FEW).read_bytes()
+    rng = np.random.default_rng(0)
+    for number in range(300):
+        harmed = bytearray(whole)
+        for _ in range(1 + number % 4):
+            harmed[int(rng.integers(7, 127))] = int(rng.integers(256))
+        path = tmp_path / f"{number}.pmtiles"
+        path.write_bytes(harmed)
+        try:
+            open_maps([str(path)])
+        except SkyPartError:
+            continue
+
+
+# --- rasters and tables ---------------------------------------------------------------------------------------------
+
+
+def test_more_views_than_any_index_holds_are_refused(tmp_path: Path) -> None:
+    giant = tmp_path / "giant.tif"
+    place = {"crs": "EPSG:3857", "transform": Affine(2.0, 0, -2e7, 0, -2.0, 2e7), "SPARSE_OK": True}
+    shape = {"width": 20_000_000, "height": 20_000_000, "count": 1, "dtype": "uint8", "tiled": True}
+    large = {"blockxsize": 8192, "blockysize": 8192, "BIGTIFF": "YES"}
+    with rasterio.open(giant, "w", driver="GTiff", compress="deflate", **shape, **large, **place):
+        pass
+    with pytest.raises(SkyPartError, match=r"would be cut into|cannot be read"):
+        plan_views(open_maps([str(giant)])[0], (10.0,), 0.5, (0.0,))
+
+
+NAMES: dict[str, Callable[[Path], str]] = {
+    "absolute": lambda outside: str(outside),
+    "above": lambda outside: f"../{outside.name}",
+    "detour": lambda outside: f"images/../../{outside.name}",
+    "backslash": lambda outside: f"..\\{outside.name}",
+    "link": lambda outside: "link.tif",
+    "address": lambda outside: "http://127.0.0.1:9/x.tif",
+    "curl": lambda outside: "/vsicurl/http://127.0.0.1:9/x.tif",
+    "scheme": lambda outside: "http:127.0.0.1:9",
+}
+
+
+@pytest.mark.parametrize("kind", NAMES)
+def test_tables_may_not_name_images_elsewhere(kind: str, tmp_path: Path) -> None:
+    outside = write_ground(tmp_path / "outside.tif")
+    table = tmp_path / "maps" / "table.csv"
+    table.parent.mkdir()
+    (table.parent / "link.tif").symlink_to(outside)
+    table.write_text(f"file,latitude,longitude,gsd\n{NAMES[kind](outside)},33.64,72.99,0.5\n")
+    refused(table, "table's folder")
+
+
+def test_a_file_named_like_an_address_is_read_as_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_ground(tmp_path / "http:127.0.0.1:9")
+    (tmp_path / "table.csv").write_text("file,latitude,longitude,gsd\nhttp:127.0.0.1:9,33.64,72.99,0.5\n")
+    monkeypatch.chdir(tmp_path)  # a relative path would look like an address
+    assert open_maps(["table.csv"])[0].images[0].grid.width == 400
+
+
+@pytest.mark.parametrize(
+    "text", ["", "\n", "file", "file\n", "file\n\n", ",\n,", '"', 'file\n"', "file,file\na,b", "a\0b\n1"]
+)
+def test_a_tiny_table_is_no_traceback(text: str, tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text(text)
+    refused(tmp_path / "t.csv")
+
+
+def test_odd_numbers_in_tables_are_no_traceback(tmp_path: Path) -> None:
+    write_ground(tmp_path / "a.tif")
+    for values in ("1e308,1e308,1e308", "90,180,1e-300", "89.999999,0,1e9", "0,0,-1", "nan,0,1"):
+        (tmp_path / "t.csv").write_text(f"file,latitude,longitude,gsd\na.tif,{values}\n")
+        refused(tmp_path / "t.csv")
+    for code in ("0", "1e308", "99999999999", "-5", "4978"):
+        (tmp_path / "t.csv").write_text(f"file,epsg,x_ul,y_ul,gsd\na.tif,{code},0,0,1\n")
+        refused(tmp_path / "t.csv")
