@@ -18,7 +18,7 @@ COPY constraints.txt /dist/
 RUN pip install --no-cache-dir torch==2.13.0 --index-url https://download.pytorch.org/whl/cpu \
     && pip install --no-cache-dir -c /dist/constraints.txt /dist/*.whl \
     && rm -rf /dist
-USER skypart
+USER 1000
 WORKDIR /data
 EXPOSE 8000
 HEALTHCHECK --interval=30s --timeout=5s --start-period=60s \

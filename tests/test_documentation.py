@@ -111,7 +111,11 @@ def test_recipes_are_found_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
 
 def test_the_readme_on_a_package_index_has_no_relative_links() -> None:
-    code = "import sys, runpy, setuptools; setuptools.setup = lambda **k: print(k['long_description']); runpy.run_path('setup.py')"
+    code = (
+        "import runpy, setuptools\n"
+        "setuptools.setup = lambda **given: print(given['long_description'])\n"
+        "runpy.run_path('setup.py')"
+    )
     for address in ("", "https://example.org/skypart"):
         done = subprocess.run(
             [sys.executable, "-c", code],
