@@ -104,7 +104,8 @@ def test_fixes_are_drawn_with_circle_error_line_and_number() -> None:
     assert [text.get_text() for text in axes.texts] == ["1", "2"] and axes.get_title() == "two"
     assert axes.get_xlim() == pytest.approx((-150.0, 250.0), abs=1.0), "a margin of 150 m"
     assert axes.get_xlabel() == "metres east of 48.00000° N, 16.00000° E"
-    assert "true position" in [text.get_text() for text in axes.get_legend().get_texts()]
+    legend = axes.get_legend()
+    assert legend is not None and "true position" in [text.get_text() for text in legend.get_texts()]
 
 
 def test_calibration_figures_have_reliability_risk_and_errors() -> None:

@@ -8,8 +8,8 @@ import pytest
 
 from skypart.errors import SkyPartError
 from skypart.serve.assets import Library, install
-from tests.serve.browser import Visit
-from tests.serve.test_page import browser, send, url, verdict, visit  # noqa: F401 - fixtures
+from tests.serve.browser import Visit, verdict
+from tests.serve.test_page import browser, send, url, visit  # noqa: F401 - fixtures
 
 pytestmark = pytest.mark.slow
 
