@@ -65,10 +65,30 @@ MINUTES ?= 600
 torture: $(READY)
 	@$(BIN)/python -m benchmarks.torture --inputs $(INPUTS) --minutes $(MINUTES)
 
+# The documentation site, into site/; broken links are errors. Needs no network.
+docs: $(READY)
+	@echo "==> Documentation"
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	@echo "open site/index.html"
+
+# The README's pictures, drawn by the shipped model.
+pictures: $(READY)
+	@$(BIN)/python benchmarks/pictures.py
+
+# Wheel and sdist into dist/; then a first fix from the wheel, in an empty environment and without npm.
+WHEEL_ENV := build/wheel-env
+wheel: $(READY)
+	@echo "==> Wheel"
+	@rm -rf dist build && $(BIN)/python -m build --outdir dist . > /dev/null
+	@$(PYTHON) -m venv $(WHEEL_ENV)
+	@$(WHEEL_ENV)/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt dist/*.whl
+	@cd $(WHEEL_ENV) && env -u PYTHONPATH bin/python ../../packaging/first_fix.py
+	@ls -l dist
+
 # The model that ships: render its data, train all stages, write half-precision weights beside the runs.
 train-default: $(READY)
 	@SKYPART=$(BIN)/skypart TORCHRUN=$(BIN)/torchrun PYTHON=$(BIN)/python SHARED="$(SHARED)" sh recipes/default-model/train.sh
 
 clean:
-	rm -rf $(VENV) .venv-s3 build dist demo-out .mypy_cache .ruff_cache .pytest_cache src/*.egg-info
+	rm -rf $(VENV) .venv-s3 build dist demo-out site .cache .mypy_cache .ruff_cache .pytest_cache src/*.egg-info
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

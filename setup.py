@@ -31,7 +31,7 @@ def install_page_library() -> None:
 
 
 def readme_for_package_index() -> str:
-    """The README without relative links: they point into the repository if its address is known, else are plain text."""
+    """The README without relative links: absolute if the repository's address is known, else plain text."""
     text = (ROOT / "README.md").read_text(encoding="utf-8")
     if REPOSITORY:
         text = re.sub(r"(!\[[^\]]*\])\((?!https?:|#)([^)]+)\)", rf"\1({REPOSITORY}/raw/main/\2)", text)

@@ -79,7 +79,8 @@ def main() -> None:
         message = call(folder, "train", "sues200", "data.root=nowhere", code=2)
         assert "nowhere" in message and "recipe" not in message, message
     print(
-        f"skypart {skypart.__version__}: first fix {off:.0f} m off, radius {fix['radius_m']:.0f} m; page and recipes found"
+        f"skypart {skypart.__version__}: first fix {off:.0f} m off, radius {fix['radius_m']:.0f} m; "
+        "page and recipes found"
     )
 
 

@@ -92,7 +92,7 @@ def test_parts_draws_a_figure(run: Run, model: Path, tmp_path: Path) -> None:
     code, out, _ = run("parts", photo, "-o", tmp_path / "parts.png", "--model", model, "--size", 112)
     assert code == 0 and "parts.png" in out
     with Image.open(tmp_path / "parts.png") as drawn:
-        assert drawn.size == (1272, 570)
+        assert drawn.size == (1272, 590)
         assert len(drawn.getcolors(10**6) or []) > 1000
     code, _, err = run("parts", photo, "-o", tmp_path / "parts.xyz", "--model", model)
     assert code == 2 and "end the name in .png" in err

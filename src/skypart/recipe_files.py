@@ -8,7 +8,7 @@ RECIPES = _PACKAGED if _PACKAGED.is_dir() else Path(__file__).resolve().parents[
 
 
 def find_recipe(name: str | Path) -> Path:
-    """The recipe `name`: a file, or one of ours by its name, such as `sues200` or `recipes/sues200.toml`.
+    """The recipe `name`: a file, or one of ours by its name, such as `world` or `recipes/world.toml`.
 
     Returns the path as given if there is neither.
     """

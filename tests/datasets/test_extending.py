@@ -73,7 +73,7 @@ def test_the_example_is_rendered_recognised_checked_and_evaluated(harbour: Modul
     assert "ten weathers: AP official" in (tmp_path / "weather/weather-D2S.md").read_text()
     write_sheet(root, tmp_path / "sheet.png", rows=3, columns=2, size=64)
     with Image.open(tmp_path / "sheet.png") as sheet:
-        assert sheet.size == (3 * 64, 3 * 64)
+        assert sheet.size == (3 * 64 + 64, 3 * 64 + 30), "labels at the left and above"
 
 
 def test_the_example_is_named_in_error_messages(harbour: ModuleType, tmp_path: Path) -> None:

@@ -40,7 +40,7 @@ def test_patches_are_tinted_by_their_prototype_and_inactive_ones_grey() -> None:
 
 def test_the_figure_shows_photo_and_parts_side_by_side() -> None:
     drawn = parts_figure(scene(), explanation(12), "meadow.jpg")
-    assert drawn.size == (2 * EDGE + 248, EDGE + 58)
+    assert drawn.size == (2 * EDGE + 248, EDGE + 78)
     shown = np.asarray(drawn.crop((12, 34, 12 + EDGE, 34 + EDGE)))
     photo = np.asarray(Image.fromarray(scene()).resize((EDGE, EDGE), Image.Resampling.BICUBIC))
     assert np.array_equal(shown, photo)

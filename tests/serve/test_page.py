@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from PIL import Image
 
+from skypart.images.weather import PROFILES
 from skypart.serve.options import ServeOptions
 from tests.serve.browser import Visit, open_browser, overflow, verdict
 from tests.serve.conftest import encoded
@@ -139,7 +140,8 @@ def test_weather_makes_a_fix_hold_or_fail(visit: Callable[..., Visit], photo: by
     page = visit().open()
     send(page, photo)
     verdict(page, "fix")
-    assert note(page, "normal") and not note(page, "dark")
+    assert note(page, "normal") == "clear fix" and not note(page, "dark")
+    assert page.locator("#profiles label").all_inner_texts() == list(PROFILES), "as on the command line"
     page.check('input[value="dark"]', force=True)
     page.wait_for_selector('.weather[data-name="dark"][data-state="held"]')
     page.wait_for_selector("text=Photo in dark")
@@ -149,7 +151,7 @@ def test_weather_makes_a_fix_hold_or_fail(visit: Callable[..., Visit], photo: by
     assert note(page, "dark") == "no fix"
     page.check('input[value="paper"]', force=True)
     verdict(page, "fix")
-    assert note(page, "dark") != "no fix"
+    assert re.fullmatch(r"shift [\d.]+ m", note(page, "dark"))
 
 
 def test_all_ten_weathers_are_tried(visit: Callable[..., Visit]) -> None:
@@ -162,7 +164,9 @@ def test_all_ten_weathers_are_tried(visit: Callable[..., Visit]) -> None:
     states = [page.get_attribute(f".weather >> nth={i}", "data-state") for i in range(10)]
     assert len(states) == 10 and set(states) <= {"held", "moved", "lost"}
     page.wait_for_selector("#try-all >> text=Try all ten")
-    assert page.inner_text("#weather-summary") == f"The fix holds in {states.count('held')} of 10 tried."
+    assert page.inner_text("#weather-summary") == (
+        f"The fix holds in {states.count('held')} of 10 tried. Badges show the shift from the clear fix."
+    )
 
 
 def test_everything_can_be_done_with_the_keyboard(visit: Callable[..., Visit], service: FakeService) -> None:
@@ -254,9 +258,9 @@ def test_a_phone_needs_no_sideways_scrolling(visit: Callable[..., Visit], photo:
     verdict(page, "none")
     check()
     smallest = page.evaluate(
-        """() => [...document.querySelectorAll("button, .weather, summary")]
+        """() => [...document.querySelectorAll("button, .weather, summary, .segments label, .fields input, #map a")]
           .map((each) => [each.textContent, each.getBoundingClientRect()])
-          .filter(([text, box]) => box.width && Math.min(box.width, box.height) < 24).map(([text]) => text)"""
+          .filter(([text, box]) => box.width && Math.min(box.width, box.height) < 44).map(([text]) => text)"""
     )
     assert smallest == []
 

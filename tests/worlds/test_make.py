@@ -199,7 +199,7 @@ def test_contact_sheet_of_every_layout(tiny: dict[str, Path], tmp_path: Path) ->
     for like, root in tiny.items():
         write_sheet(root, tmp_path / f"{like}.png", rows=2, columns=2, size=64)
         with Image.open(tmp_path / f"{like}.png") as sheet:
-            assert sheet.size == (3 * 64, 2 * 64)
+            assert sheet.size == (3 * 64 + 64, 2 * 64 + 30), "labels at the left and above"
     with pytest.raises(SkyPartError, match="no locations"):
         write_sheet(tmp_path, tmp_path / "none.png")
 
@@ -208,7 +208,7 @@ def test_contact_sheet_of_a_training_world(tmp_path: Path) -> None:
     make_world(tmp_path / "free", build_request(None, "tiny", like="free", seed=5), workers=1)
     write_sheet(tmp_path / "free", tmp_path / "free.png", rows=2, columns=2, size=64)
     with Image.open(tmp_path / "free.png") as sheet:
-        assert sheet.size == (3 * 64, 2 * 64)
+        assert sheet.size == (3 * 64 + 64, 2 * 64 + 30), "labels at the left and above"
 
 
 def _die(job: object) -> None:

@@ -13,7 +13,11 @@ PALETTE: tuple[tuple[int, int, int], ...] = (
     (204, 121, 167), (120, 94, 240), (140, 200, 60), (220, 38, 127), (0, 200, 200), (160, 110, 60),
 )  # fmt: skip
 EDGE = 512
-_MARGIN, _LEGEND = 12, 200
+_MARGIN, _LEGEND, _CAPTION = 12, 200, 20
+CAPTION = (
+    "Colour: strongest prototype of each patch; grey: inactive. Disc: centre of a part, larger if it matters more. "
+    "Lines: the graph between parts."
+)
 
 
 def prototype_colour(prototype: int) -> tuple[int, int, int]:
@@ -37,7 +41,7 @@ def part_overlay(image: RgbImage, explanation: Explanation, edge: int = EDGE) ->
 def parts_figure(image: RgbImage, explanation: Explanation, title: str = "") -> Image.Image:
     """Photo, part map with centroids and graph, and a legend of each prototype's share and salience."""
     head = 34
-    canvas = Image.new("RGB", (2 * EDGE + 4 * _MARGIN + _LEGEND, EDGE + head + 2 * _MARGIN), (250, 250, 250))
+    canvas = Image.new("RGB", (2 * EDGE + 4 * _MARGIN + _LEGEND, EDGE + head + 2 * _MARGIN + _CAPTION), (250, 250, 250))
     photo = Image.fromarray(image).resize((EDGE, EDGE), Image.Resampling.BICUBIC)
     canvas.paste(photo, (_MARGIN, head))
     overlay = part_overlay(image, explanation)
@@ -46,8 +50,12 @@ def parts_figure(image: RgbImage, explanation: Explanation, title: str = "") -> 
     draw = ImageDraw.Draw(canvas)
     draw.text((_MARGIN, 8), title or "photo", fill=(30, 30, 30), font=_font(16))
     draw.text(
-        (EDGE + 2 * _MARGIN, 8), f"parts: {int(explanation.active.sum())} active", fill=(30, 30, 30), font=_font(16)
+        (EDGE + 2 * _MARGIN, 8),
+        f"its parts: {int(explanation.active.sum())} of {len(explanation.active)} prototypes active",
+        fill=(30, 30, 30),
+        font=_font(16),
     )
+    draw.text((_MARGIN, EDGE + head + _MARGIN // 2), CAPTION, fill=(70, 70, 70), font=_font(14))
     _draw_legend(draw, explanation, 2 * EDGE + 3 * _MARGIN, head)
     return canvas
 
@@ -89,7 +97,7 @@ def draw_graph(overlay: Image.Image, explanation: Explanation) -> None:
 def _draw_legend(draw: ImageDraw.ImageDraw, explanation: Explanation, left: int, top: int) -> None:
     """One row per prototype: colour, share of the image, salience; then the fusion gate."""
     share = explanation.assignment.mean(axis=(0, 1))
-    draw.text((left, 8), "share   salience", fill=(30, 30, 30), font=_font(14))
+    draw.text((left, 8), "share   salience (importance)", fill=(30, 30, 30), font=_font(14))
     for k in range(len(explanation.active)):
         y = top + 4 + k * 32
         on = bool(explanation.active[k])
@@ -100,7 +108,9 @@ def _draw_legend(draw: ImageDraw.ImageDraw, explanation: Explanation, left: int,
         )
         text = f"{100 * share[k]:3.0f} %    " + (f"{explanation.salience[k]:.2f}" if on else "off")
         draw.text((left + 34, y + 3), text, fill=(30, 30, 30) if on else (150, 150, 150), font=_font(14))
-    y = top + 16 + len(explanation.active) * 32
+    y = top + 10 + len(explanation.active) * 32
+    draw.text((left, y), "weights of the embedding", fill=(30, 30, 30), font=_font(14))
+    y += 22
     for name, weight in zip(("part", "cls", "graph"), explanation.gate, strict=True):
         draw.text((left, y), name, fill=(30, 30, 30), font=_font(14))
         draw.rectangle([left + 50, y + 2, left + 50 + int(110 * weight), y + 14], fill=(70, 110, 180))

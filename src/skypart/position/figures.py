@@ -199,7 +199,8 @@ def _draw_fix(axes: Axes, number: int, radius_m: float | None, found: _Point | N
     at = found or true
     if at is not None:
         axes.annotate(
-            str(number), at, xytext=(7, 6), textcoords="offset points", color="white" if found else "black", fontsize=10,
+            str(number), at, xytext=(7, 6), textcoords="offset points",
+            color="white" if found else "black", fontsize=10,
             bbox={"boxstyle": "round,pad=0.18", "facecolor": BLUE if found else AMBER, "edgecolor": "white"}, zorder=6,
         )  # fmt: skip
 

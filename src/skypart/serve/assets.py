@@ -33,11 +33,12 @@ class Library:
     version: str
     integrity: str
     files: dict[str, str]
+    parent: Path | None = None
 
     @property
     def folder(self) -> Path:
-        """The folder its files are installed in."""
-        return VENDOR / f"{self.name}-{self.version}"
+        """The folder its files are installed in, below `parent`, by default that of the page's libraries."""
+        return (self.parent or VENDOR) / f"{self.name}-{self.version}"
 
     def missing(self) -> list[str]:
         """Files that are absent or have the wrong checksum."""

@@ -81,7 +81,7 @@ class Page {
     const fields = { ...this.weather.fields(weather), ...this.known.fields() };
     const answer = await (await sendPhoto("/v1/locate", this.photo, fields, { signal, onBusy })).json();
     if (weather === "normal") this.clear = answer;
-    this.weather.note(weather, judge(answer, this.clear, this.photo.truth));
+    this.weather.note(weather, judge(answer, this.clear));
     return answer;
   }
 

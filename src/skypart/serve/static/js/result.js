@@ -149,8 +149,13 @@ export class ResultPanel {
     const frame = document.createElement("span");
     frame.className = "view-image";
     frame.append(image, number);
-    button.append(frame, value, meter, place);
-    button.setAttribute("aria-label", `View ${rank + 1}, score ${score.toFixed(3)}, ${metres(footprint.metres)} of ${mapName}: show on the map`);
+    const spoken = (text) => {
+      const hidden = document.createElement("span");
+      hidden.className = "visually-hidden";
+      hidden.textContent = text;
+      return hidden;
+    };
+    button.append(spoken("View "), frame, spoken(", score "), value, meter, spoken(", "), place, spoken(` of ${mapName}: show on the map`));
     const { latitude, longitude, metres: edge, rotation } = footprint;
     const query = new URLSearchParams({ latitude, longitude, metres: edge, rotation, size: 256, v: this.version });
     getImage(`/v1/view?${query}`)

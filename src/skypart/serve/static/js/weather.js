@@ -16,17 +16,16 @@ const ICONS = {
   over_exposure: '<circle cx="12" cy="12" r="5.500" fill="currentColor"/><path d="M12 1.500v3m0 15v3M1.500 12h3m15 0h3M4.600 4.600l2 2m10.800 10.800 2 2m0-14.800-2 2M6.600 17.400l-2 2"/>',
   wind: '<path d="M3 9h11.500a2.700 2.700 0 1 0-2.600-3.500M3 13.500h15.500a2.700 2.700 0 1 1-2.600 3.500M3 18h7"/>',
 };
-const PROFILE_TITLES = { paper: "Mild", weatherprompt: "Harsh" };
 const PROFILE_NOTES = { paper: "parameters of the SkyPart paper", weatherprompt: "parameters of WeatherPrompt's released code" };
 
-/** Compare a result in weather with where the photo should be: { state, text } for a chip. */
-export function judge(answer, clear, truth) {
+/** Compare a result in weather with the clear fix: { state, text } for a chip. The text is always the shift from it. */
+export function judge(answer, clear) {
   if (!answer.found) return { state: "lost", text: "no fix" };
-  const reference = truth ?? (clear?.found && clear !== answer ? clear : null);
-  if (!reference) return { state: "held", text: "found" };
-  const away = distance(answer, reference);
-  const allowed = truth ? answer.radius_m : Math.max(answer.radius_m, clear.radius_m);
-  return away <= allowed ? { state: "held", text: `${metres(away)}` } : { state: "moved", text: `${metres(away)} off` };
+  if (answer === clear) return { state: "held", text: "clear fix" };
+  if (!clear?.found) return { state: "held", text: "a fix" };
+  const shift = distance(answer, clear);
+  const state = shift <= Math.max(answer.radius_m, clear.radius_m) ? "held" : "moved";
+  return { state, text: `shift ${metres(shift)}` };
 }
 
 /** Radio buttons for `items`; `fill(label, item)` draws one. */
@@ -52,13 +51,13 @@ export class WeatherPanel {
     this.weather = "normal";
     this.profile = profiles[0];
     this.notes = new Map();
-    const profileItems = profiles.map((name) => ({ name, title: PROFILE_TITLES[name] ?? name }));
+    const profileItems = profiles.map((name) => ({ name }));
     radios($("profiles"), "profile", profileItems, this.profile, (name) => {
       this.profile = name;
       this.redraw();
       changed();
     }, (label, item) => {
-      label.append(item.title);
+      label.append(item.name);
       label.title = PROFILE_NOTES[item.name] ?? item.name;
     });
     radios($("weathers"), "weather", weathers, this.weather, (name) => { this.weather = name; changed(); }, (label, item) => {
@@ -112,8 +111,8 @@ export class WeatherPanel {
       held += verdict?.state === "held" ? 1 : 0;
     }
     $("weather-summary").textContent = known < 2
-      ? "Apply weather to the photo and see whether the fix holds."
-      : `The fix holds in ${held} of ${known} tried.`;
+      ? "Apply weather to the photo. The badge shows the shift from the clear fix."
+      : `The fix holds in ${held} of ${known} tried. Badges show the shift from the clear fix.`;
   }
 
   /** While all ten are tried, the button stops it. */
