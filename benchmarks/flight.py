@@ -37,7 +37,7 @@ FLIGHTS = 8
 EARLIER_RUN = [
     "",
     "An earlier run of the same filter on six other flights (seeds 10 to 15, commit bb34574) had the truth inside in",
-    "96.6 %, 95.9 %, 95.8 % and 89.7 %, by column. The shift of the map is drawn once per flight, so that a few flights",
+    "96.6 %, 95.9 %, 95.8 % and 89.7 %, by column. The shift of the map is drawn once per flight, so a few flights",
     "tell little: with a locator whose errors last 40 s the radius may not hold.",
 ]
 """A run that is not repeated here, and came out worse."""
