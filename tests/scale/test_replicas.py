@@ -27,7 +27,7 @@ from tests.scale.s3_server import free_port
 
 ROOT = Path(__file__).resolve().parents[2]
 NGINX = shutil.which("nginx") or shutil.which("nginx", path="/usr/sbin:/sbin")
-CLIENTS, REQUESTS, KILL_AFTER = 4, 60, 15
+CLIENTS, REQUESTS, KILL_AFTER = 4, 24, 6
 
 
 @contextmanager
