@@ -121,12 +121,10 @@ def main() -> None:
     parser.add_argument("--batches", default="1,8")
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--compile", action="store_true")
-    parser.add_argument("--onnx-int8", action="store_true", help="also int8 in ONNX Runtime")
     parser.add_argument("--work", type=Path, default=ROOT / "runs" / "inference")
     parser.add_argument("--out", type=Path, default=ROOT / "docs" / "results" / "inference-speed.md")
     arguments = parser.parse_args()
     kinds = [("onnx", "fp32"), ("openvino", "fp32"), ("openvino", "int8")]
-    kinds += [("onnx", "int8")] if arguments.onnx_int8 else []
     sizes = read_numbers(arguments.sizes)
     files = [file for size in sizes for file in exports(arguments.work, size, kinds)]
     result = run_bench("default", files, sizes, read_numbers(arguments.batches), arguments.rounds, arguments.compile)

@@ -253,8 +253,10 @@ def page(rows: Sequence[dict[str, Any]], titles: Sequence[str]) -> list[str]:
     lines = [
         "# The time of `locate`",
         "",
-        "The photos of [calibration.md](calibration.md), fewer per map, located by each search in turn in one process",
-        "with one thread. Ratios are processor time over that of one eager float32 embedding of the same photo.",
+        "The first photos of each map of [calibration.md](calibration.md), located by each search in turn with one",
+        "thread. A run can be interrupted and resumed: then the page is of the photos so far, and the searches of a",
+        "photo may have run in two processes, each with its own measurement of the embedding.",
+        "Ratios are processor time over that of one eager float32 embedding of the same photo.",
         "`FAST` is `skypart.position.search.FAST`: it turns the photo instead of the map. It is off by default: the",
         "shipped calibration was fitted to the evidence of the default search, and is used here for both. `flight` is",
         "a rendered flight, whose frames after the first are matched around the frame before.",

@@ -5,7 +5,6 @@ from typing import Any
 
 import numpy as np
 
-from skypart.embedding.exported import INPUT
 from skypart.embedding.interface import Inputs
 from skypart.errors import SkyPartError
 from skypart.export.graph import INSTALL
@@ -23,17 +22,12 @@ def write_openvino(onnx_file: Path, file: Path, precision: str, samples: Inputs)
     openvino.save_model(model, str(file), compress_to_fp16=precision != "fp32")
 
 
-def write_reduced_onnx(onnx_file: Path, file: Path, precision: str, samples: Inputs) -> None:
-    """Write an ONNX file in fp16 or int8. samples: as in `write_openvino`."""
+def write_half_onnx(onnx_file: Path, file: Path) -> None:
+    """Write an ONNX file with half-precision weights and float32 inputs and outputs."""
     import onnx
+    from onnxruntime.transformers.float16 import convert_float_to_float16
 
-    model = onnx.load(str(onnx_file))
-    if precision == "int8":
-        model = _quantise(model, samples)
-    else:
-        from onnxruntime.transformers.float16 import convert_float_to_float16
-
-        model = convert_float_to_float16(model, keep_io_types=True, disable_shape_infer=True)
+    model = convert_float_to_float16(onnx.load(str(onnx_file)), keep_io_types=True, disable_shape_infer=True)
     onnx.save(model, str(file))
 
 
@@ -44,11 +38,10 @@ def _quantise(model: Any, samples: Inputs) -> Any:
     except ImportError as error:
         raise SkyPartError(INSTALL) from error
     nncf.set_log_level("ERROR")
-    named = not hasattr(model, "get_ops")  # NNCF feeds an ONNX graph by the input's name
     rows = [row[None] for row in np.ascontiguousarray(samples)]
     return nncf.quantize(
         model,
-        nncf.Dataset([{INPUT: row} for row in rows] if named else rows),
+        nncf.Dataset(rows),
         model_type=nncf.ModelType.TRANSFORMER,
         preset=nncf.QuantizationPreset.MIXED,
         subset_size=len(rows),

@@ -17,7 +17,7 @@ from skypart.errors import SkyPartError
 from skypart.export.graph import write_onnx
 from skypart.export.parity import Parity, measure_parity
 from skypart.export.places import Places, named_images, render_places
-from skypart.export.quantise import write_openvino, write_reduced_onnx
+from skypart.export.quantise import write_half_onnx, write_openvino
 from skypart.model.embedder import TorchEmbedder, load_torch, trim_unused_blocks
 
 SUFFIXES = {"onnx": ".onnx", "openvino": ".xml"}
@@ -47,6 +47,8 @@ class ExportOptions:
             raise SkyPartError(f"--to {self.to}: no such format; choose onnx or openvino")
         if self.precision not in PRECISIONS:
             raise SkyPartError(f"--precision {self.precision}: no such precision; choose {', '.join(PRECISIONS)}")
+        if (self.to, self.precision) == ("onnx", "int8"):  # it rejects the zero points that NNCF gives these products
+            raise SkyPartError("ONNX Runtime cannot run int8 exports of NNCF; use --to openvino, or fp16")
         if self.calibration < 10 or self.parity < 10:
             raise SkyPartError("an export needs at least 10 images to calibrate and 10 to compare; give larger numbers")
 
@@ -113,6 +115,9 @@ def write_graph(source: TorchEmbedder, draft: Path, options: ExportOptions) -> N
     if options.to == "onnx" and options.precision == "fp32":
         plain.rename(draft)
         return
+    if options.to == "onnx":
+        write_half_onnx(plain, draft)
+        return
     samples = np.zeros((0, 3, source.size, source.size), dtype=np.float32)
     if options.precision == "int8":
         places = (
@@ -121,8 +126,7 @@ def write_graph(source: TorchEmbedder, draft: Path, options: ExportOptions) -> N
             else render_places(2 * options.calibration // 3, CALIBRATION_SEED)  # and half as many satellite images
         )
         samples = source.preprocess(places.images)
-    reduce = write_openvino if options.to == "openvino" else write_reduced_onnx
-    reduce(plain, draft, options.precision, samples)
+    write_openvino(plain, draft, options.precision, samples)
 
 
 def _parity_images(options: ExportOptions) -> Places:
