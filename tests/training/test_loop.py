@@ -175,7 +175,7 @@ def test_validation_runs_every_n_epochs_and_never_without_a_split(sues: Path, tm
     assert [e["epoch"] for e in train(small_run(sues, tmp_path, run=every)).progress.history] == [2]
     nothing = replace(recipe.data, validation=0.0)
     result = train(small_run(sues, tmp_path / "b", data=nothing))
-    assert result.best is None and result.progress.history == []
+    assert result.progress.history == [] and result.progress.best_step == -1
 
 
 GROUPS = [
