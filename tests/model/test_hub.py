@@ -78,6 +78,7 @@ def test_from_the_hub(described: SkyPart, tmp_path: Path, monkeypatch: pytest.Mo
         return str(tmp_path / filename)
 
     monkeypatch.setattr(huggingface_hub, "hf_hub_download", download)
+    monkeypatch.setattr("skypart.model.sources.hub_reachable", lambda: True)
     monkeypatch.setattr("huggingface_hub.hub_mixin.hf_hub_download", download)
     assert same(SkyPart.from_pretrained("someone/fields", revision="v2"), described)
     assert ("someone/fields/model.safetensors", "v2") in requests

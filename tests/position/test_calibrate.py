@@ -220,7 +220,7 @@ def test_a_warning_is_printed_if_all_photos_are_of_the_map(
     town: MapIndex,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     def work(*_: object) -> list[Outcome]:
         raise SkyPartError("worked")
@@ -234,7 +234,7 @@ def test_a_warning_is_printed_if_all_photos_are_of_the_map(
         run_calibration(
             Locator(town, ColourEmbedder()), tmp_path, [tmp_path / "stranger.jpg"][:strangers], tmp_path / "c.png"
         )
-    warned = "give photos of other places too (--outside)" in capsys.readouterr().err
+    warned = "give photos of other places too (--outside)" in caplog.text
     assert warned == (outside + strangers == 0)
 
 

@@ -2,6 +2,7 @@
 
 import math
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -18,6 +19,7 @@ class RecordingLocator:
     """A locator that records its arguments."""
 
     calibrated = False
+    embedder = SimpleNamespace(size=224)
 
     def __init__(self) -> None:
         self.asked: list[tuple[str, Prior | None, Hints | None]] = []

@@ -40,7 +40,7 @@ class Terrain:
         if not path.is_file():
             raise SkyPartError(f"{path}: no such file; give heights of the ground as a GeoTIFF")
         try:
-            with rasterio.open(path) as raster:
+            with rasterio.open(path, driver="GTiff") as raster:
                 if raster.crs is None:
                     raise SkyPartError(f"{path}: has no coordinate system; georeference it with gdal_edit -a_srs")
                 if raster.width * raster.height > MAX_CELLS:

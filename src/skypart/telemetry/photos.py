@@ -6,10 +6,8 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from PIL import Image
-
 from skypart.errors import SkyPartError
-from skypart.images.decode import list_photos
+from skypart.images.decode import list_photos, open_image
 from skypart.images.exif import read_camera_facts
 from skypart.telemetry.record import Sample, Telemetry, require_values
 
@@ -47,7 +45,7 @@ def read_photos(folder: Path) -> Telemetry:
 def read_gps(photo: Path) -> tuple[float, float] | None:
     """Latitude and longitude in a photo's EXIF, degrees; None if there are none."""
     try:
-        with Image.open(photo) as image:
+        with open_image(photo) as image:
             tags: Mapping[int, Any] = dict(image.getexif().get_ifd(_GPS_IFD))
         found = _degrees(tags.get(2), tags.get(1), "S"), _degrees(tags.get(4), tags.get(3), "W")
     except Exception:  # Pillow raises anything on damaged EXIF
