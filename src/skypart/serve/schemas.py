@@ -58,6 +58,10 @@ class FixAnswer(BaseModel):
     calibrated: bool = Field(description="False if radius and confidence use the default calibration.")
     heading_deg: float | None = Field(description="Compass direction of the photo's upper edge, if refined.")
     ground_m: float | None = Field(description="Metres of ground across the photo, if refined.")
+    ground: list[float] | None = Field(
+        default=None,
+        description="Homography, row by row, from the photo's unit square to metres east and north of the position.",
+    )
     drone_latitude: float | None = Field(description="Camera latitude, if tilt and lens or altitude are known.")
     drone_longitude: float | None = Field(description="Camera longitude, if tilt and lens or altitude are known.")
     candidates: list[CandidateAnswer] = Field(description="The best map views, best first.")
