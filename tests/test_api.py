@@ -175,14 +175,19 @@ def test_show_opens_a_page_outside_notebooks(index: Index, photo: Path, monkeypa
     assert "confidence" in Path(address.removeprefix("file://")).read_text(encoding="utf-8")
 
 
-def test_track_follows_a_video_and_saves_it(index: Index, tmp_path: Path) -> None:
+def write_video(video: Path) -> Path:
+    """Eight frames of a flight to the east, two a second."""
     ground = quilt(1)
-    video = tmp_path / "flight.avi"
     writer = cv2.VideoWriter(str(video), cv2.VideoWriter.fourcc(*"MJPG"), 2.0, (200, 200))
     for step in range(8):
         shot = Shot(-80.0 + 15 * step, 20.0, 90.0, 100.0)
         writer.write(cv2.cvtColor(shot.photo(ground, 200), cv2.COLOR_RGB2BGR))
     writer.release()
+    return video
+
+
+def test_track_follows_a_video_and_saves_it(index: Index, tmp_path: Path) -> None:
+    video = write_video(tmp_path / "flight.avi")
     track = index.track(video, rate_hz=2.0, heading_deg=90)
     assert len(track) == 8 and all(point.latitude is not None for point in track)
     assert repr(track) == "<track of flight.avi: 8 frames, 8 with a position, 8 with a fix>"
@@ -224,3 +229,13 @@ def test_one_image_gives_one_vector(photo: Path) -> None:
     for single in (photo, str(photo), photo.read_bytes(), Image.open(photo), pixels):
         assert np.array_equal(model.embed(single), expected)
     assert model.embed(np.stack([pixels, pixels])).shape == (2, model.dim)
+
+
+def test_track_takes_flight_data(index: Index, tmp_path: Path) -> None:
+    rows = "".join(f"{second},90.0\n" for second in range(6))
+    (tmp_path / "flight.csv").write_text(f"time_s,heading_deg\n{rows}")
+    video = write_video(tmp_path / "flight.avi")
+    track = index.track(video, rate_hz=2.0, telemetry=tmp_path / "flight.csv")
+    assert len(track) == 8 and all(point.latitude is not None for point in track)
+    with pytest.raises(SkyPartError, match="no such file; give flight data"):
+        index.track(video, telemetry=tmp_path / "none.srt")

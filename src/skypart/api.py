@@ -37,6 +37,7 @@ from skypart.position.locate import Locator
 from skypart.position.photos import check_prior, check_prior_order, open_locator, read_hints
 from skypart.position.score import TrackScore
 from skypart.position.track import TrackOptions, TrackPoint
+from skypart.telemetry.source import read_telemetry
 
 StrPath = str | os.PathLike[str]
 
@@ -229,6 +230,7 @@ class Index:
         rate_hz: float = 1.0,
         interval_s: float = 1.0,
         max_speed: float = 25.0,
+        telemetry: StrPath | None = None,
         truth: StrPath | None = None,
         near: tuple[float, float] | None = None,
         radius_m: float | None = None,
@@ -240,7 +242,8 @@ class Index:
         """Follow a flight: locate the frames of a video or the photos of a folder, and filter the fixes into one path.
 
         rate_hz: frames per second to use from a video. interval_s: seconds between photos that have no time. max_speed:
-        of the drone, m/s. truth: a CSV of true positions, to score the track. The others are those of `locate`.
+        of the drone, m/s. telemetry: flight data (.srt, .csv or .tlog), on the clock of the video. truth: a CSV of true
+        positions, to score the track. The others are those of `locate`.
         """
         source = Path(flight)
         collector = _Collector(source)
@@ -253,6 +256,7 @@ class Index:
             interval_s=interval_s,
             truth=None if truth is None else Path(truth),
             prior=_prior(near, radius_m),
+            telemetry=None if telemetry is None else read_telemetry(Path(telemetry), fixed_tilt=tilt_deg),
             hints=read_hints(heading_deg, altitude_m, tilt_deg, fov_deg, options=False),
         )
         return Track(
