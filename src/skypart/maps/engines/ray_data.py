@@ -8,6 +8,7 @@ Ray retries what it was doing, and a block has one file, however often it was co
 import os
 import queue
 import re
+import socket
 import threading
 from collections.abc import Iterator
 from contextlib import suppress
@@ -28,6 +29,8 @@ ATTEMPTS = 3
 STALLED_S = 60.0
 """Seconds without any block and without any node to run on, after which the work ends with an error."""
 _POLL_S = 5.0
+CONNECT_S = 10.0
+"""Seconds to wait for a cluster to accept a connection."""
 
 
 def open_ray(address: str) -> Engine:
@@ -40,6 +43,7 @@ def open_ray(address: str) -> Engine:
     started = not ray.is_initialized()
     if started:
         try:
+            _check_reachable(address)
             ray.init(address=address or "local", log_to_driver=False, logging_level="ERROR")
         except (ConnectionError, RuntimeError, ValueError, OSError, AssertionError) as error:
             reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
@@ -48,6 +52,13 @@ def open_ray(address: str) -> Engine:
                 "`ray start --head`, or correct the address"
             ) from error
     return RayEngine(ray, started)
+
+
+def _check_reachable(address: str) -> None:
+    """Raise OSError if nothing listens at HOST:PORT. Ray itself would try for minutes."""
+    host, colon, port = address.removeprefix("ray://").rpartition(":")
+    if colon and port.isdigit():
+        socket.create_connection((host.strip("[]"), int(port)), timeout=CONNECT_S).close()
 
 
 class BlockEmbedder:
