@@ -7,6 +7,7 @@ import matplotlib as mpl
 import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.projections.polar import PolarAxes
+from numpy.typing import NDArray
 
 from skypart.datasets.records import ARROWS
 from skypart.drawing.files import save_figure
@@ -32,15 +33,10 @@ def _title(result: WeatherResult) -> str:
     return f"{result.model} on {_short_name(result)}, weather profile {result.protocol.weather}"
 
 
-def _radar(result: WeatherResult) -> Figure:
-    figure = Figure(figsize=(7, 7), layout="constrained")
+def weather_axes(figure: Figure) -> tuple[PolarAxes, NDArray[np.float64]]:
+    """Polar axes with one labelled spoke per condition, 0 to 100 percent, and the angles (10,) of the spokes."""
     axes = cast(PolarAxes, figure.add_subplot(projection="polar"))
     angles = np.linspace(0, 2 * np.pi, len(CONDITIONS), endpoint=False)
-    for colour, direction in zip(COLOURS, result.directions, strict=False):
-        values = [result.conditions[condition][direction]["R@1"] for condition in CONDITIONS]
-        label = f"{ARROWS[direction]}, mean {result.mean(direction, 'R@1'):.1f}"
-        axes.plot([*angles, angles[0]], [*values, values[0]], color=colour, marker="o", linewidth=2, label=label)
-        axes.fill(angles, values, color=colour, alpha=0.12)
     axes.set_xticks(angles, [LABELS[condition] for condition in CONDITIONS])
     for text, angle in zip(axes.get_xticklabels(), angles, strict=True):
         side = np.sin(angle)
@@ -48,6 +44,17 @@ def _radar(result: WeatherResult) -> Figure:
     axes.set_theta_zero_location("N")
     axes.set_theta_direction(-1)
     axes.set_ylim(0, 100)
+    return axes, angles
+
+
+def _radar(result: WeatherResult) -> Figure:
+    figure = Figure(figsize=(7, 7), layout="constrained")
+    axes, angles = weather_axes(figure)
+    for colour, direction in zip(COLOURS, result.directions, strict=False):
+        values = [result.conditions[condition][direction]["R@1"] for condition in CONDITIONS]
+        label = f"{ARROWS[direction]}, mean {result.mean(direction, 'R@1'):.1f}"
+        axes.plot([*angles, angles[0]], [*values, values[0]], color=colour, marker="o", linewidth=2, label=label)
+        axes.fill(angles, values, color=colour, alpha=0.12)
     axes.set_rlabel_position(18)
     axes.set_title(f"{_title(result)}\nR@1 in percent", pad=24)
     axes.legend(loc="lower center", bbox_to_anchor=(0.5, -0.16), ncol=2, frameon=False)

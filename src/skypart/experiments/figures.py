@@ -2,12 +2,11 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import matplotlib as mpl
 import numpy as np
 from matplotlib.figure import Figure
-from matplotlib.projections.polar import PolarAxes
 from PIL import Image, ImageDraw, ImageFont
 
 from skypart.datasets.records import ARROWS
@@ -16,9 +15,10 @@ from skypart.drawing.style import BLUE, COLOURS, STYLE
 from skypart.embedding import Embedder, load
 from skypart.embedding.parts_figure import part_overlay
 from skypart.evaluation.published import published_rows
+from skypart.evaluation.weather_figures import weather_axes
 from skypart.experiments.measure import CLEAN
 from skypart.experiments.run import Comparison
-from skypart.experiments.tables import giga, model_cost, row_plans, weather_mean
+from skypart.experiments.tables import model_cost, row_plans, weather_mean
 from skypart.images.decode import read_rgb
 from skypart.images.weather import CONDITIONS, LABELS, corrupt
 
@@ -48,8 +48,7 @@ def draw_figures(folder: Path, found: Comparison) -> list[Path]:
 def weather_radar(found: Comparison, profile: str, direction: str) -> Figure:
     """R@1 under the ten conditions, one line per row, mean over seeds."""
     figure = Figure(figsize=(8, 7.4), layout="constrained")
-    axes = cast(PolarAxes, figure.add_subplot(projection="polar"))
-    angles = np.linspace(0, 2 * np.pi, len(CONDITIONS), endpoint=False)
+    axes, angles = weather_axes(figure)
     for number, (name, scores) in enumerate(found.rows.items()):
         values = [np.mean([s.headline(f"{profile}/{c}", direction) for s in scores]) for c in CONDITIONS]
         label = f"{name}, mean {np.mean(values):.1f}"
@@ -58,13 +57,6 @@ def weather_radar(found: Comparison, profile: str, direction: str) -> Figure:
         axes.plot(
             [*angles, angles[0]], [*values, values[0]], style, color=colour, marker="o", markersize=4, label=label
         )
-    axes.set_xticks(angles, [LABELS[condition] for condition in CONDITIONS])
-    for text, angle in zip(axes.get_xticklabels(), angles, strict=True):
-        side = np.sin(angle)
-        text.set_horizontalalignment("center" if abs(side) < 0.1 else "left" if side > 0 else "right")
-    axes.set_theta_zero_location("N")
-    axes.set_theta_direction(-1)
-    axes.set_ylim(0, 100)
     axes.set_title(f"{ARROWS[direction]} R@1 in percent, weather profile {profile}", pad=24)
     axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.08), ncol=2, frameon=False)
     return figure
@@ -102,8 +94,8 @@ def pareto(found: Comparison) -> Figure:
         score = np.mean([s.headline(CLEAN, d) for s in found.rows[plan.name] for d in directions])
         size = cost.total_parameters / 1e6
         colour = COLOURS[number % len(COLOURS)]
-        axes.scatter(size, score, s=40 * giga(cost), color=colour, alpha=0.65, edgecolor="black", linewidth=0.6)
-        _label(axes, f"{plan.name} ({giga(cost):.1f})", size, float(score), 6)
+        axes.scatter(size, score, s=40 * cost.giga_macs, color=colour, alpha=0.65, edgecolor="black", linewidth=0.6)
+        _label(axes, f"{plan.name} ({cost.giga_macs:.1f})", size, float(score), 6)
     for row in published_rows(found.dataset.kind) if found.plan.quoted else []:
         values = [row.values.get(f"{d}/R@1", row.values.get(f"{d} mean/R@1")) for d in directions]
         if row.params is not None and all(value is not None for value in values):

@@ -59,16 +59,18 @@ class RowScores:
 
     def headline(self, condition: str, direction: str, metric: str = "R@1") -> float:
         """The metric in percent: of the whole test if there is one, else the mean over altitudes."""
+        return float(np.mean([split.metric(metric).mean() for split in self._headline_splits(condition, direction)]))
+
+    def _headline_splits(self, condition: str, direction: str) -> list[SplitScores]:
+        """The whole test of a direction if there is one, else the split of each altitude."""
         mine = {name: split for name, split in self.conditions[condition].items() if name.split()[0] == direction}
-        chosen = [mine[direction]] if direction in mine else list(mine.values())
-        return float(np.mean([split.metric(metric).mean() for split in chosen]))
+        return [mine[direction]] if direction in mine else list(mine.values())
 
     def queries(
         self, condition: str, direction: str, metric: str = "R@1"
     ) -> tuple[NDArray[np.float64], NDArray[np.str_]]:
         """(q,) contribution of each query to a headline metric, and the place of each."""
-        mine = {name: split for name, split in self.conditions[condition].items() if name.split()[0] == direction}
-        chosen = [mine[direction]] if direction in mine else list(mine.values())
+        chosen = self._headline_splits(condition, direction)
         return np.concatenate([s.metric(metric) for s in chosen]), np.concatenate([s.places for s in chosen])
 
 

@@ -1,7 +1,6 @@
 """A comparison as data: which trainings, which rows of a table, which presets. One TOML file each."""
 
 import re
-import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -9,6 +8,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from skypart.errors import SkyPartError
+from skypart.training.recipe import read_toml
 from skypart.worlds.request import Request
 
 Profile = Literal["paper", "weatherprompt"]
@@ -121,14 +121,7 @@ class Plan(_Section):
 
 def read_plan(path: Path) -> Plan:
     """Read a plan and check that it holds together; an error names the file and the key."""
-    try:
-        content = tomllib.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise SkyPartError(f"{path}: no such plan; see recipes/experiments/") from None
-    except OSError as error:
-        raise SkyPartError(f"{path}: cannot be read ({error.strerror}); name a plan file") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise SkyPartError(f"{path}: not valid TOML ({error}); fix that line") from error
+    content = read_toml(path, "plan", "see recipes/experiments/")
     plan = build_plan({"name": path.stem, **content}, str(path))
     for named in (*(preset.recipe for preset in plan.presets.values()), *(run.recipe for run in plan.runs)):
         for recipe in [named] if isinstance(named, str) else named.values():

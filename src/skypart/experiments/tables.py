@@ -148,7 +148,7 @@ def headline_sheet(found: Comparison) -> Sheet:
         if plan.block and plan.block not in blocks.values():
             blocks[number] = plan.block
         cost = model_cost(found, plan)
-        cells = [Cell(plan.name), Cell(f"{cost.total_parameters / 1e6:.2f}"), Cell(f"{giga(cost):.2f}")]
+        cells = [Cell(plan.name), Cell(f"{cost.total_parameters / 1e6:.2f}"), Cell(f"{cost.giga_macs:.2f}")]
         for direction in directions:
             cells += [_spread_cell(found, plan.name, CLEAN, direction, metric) for metric in ("R@1", "AP")]
             if _has_reference(found):
@@ -281,11 +281,6 @@ def reference_of(found: Comparison, plan: RowPlan) -> str | None:
 def model_cost(found: Comparison, plan: RowPlan) -> Cost:
     """Parameters and multiply-adds of a row's model, at its own input size."""
     return measure_cost(load_model(found.models[plan.name]))
-
-
-def giga(cost: Cost) -> float:
-    """Giga multiply-adds of one image with attention products: the convention of our tables."""
-    return (cost.linear + cost.parts + cost.attention) / 1e9
 
 
 def _first(found: Comparison) -> RowScores:

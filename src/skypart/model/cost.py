@@ -27,6 +27,11 @@ class Cost:
         """All parameters of the deployed model."""
         return sum(self.parameters.values())
 
+    @property
+    def giga_macs(self) -> float:
+        """Multiply-adds of one image in billions, attention products included: the convention of our tables."""
+        return (self.linear + self.parts + self.attention) / 1e9
+
     def conventions(self) -> dict[str, float]:
         """Giga-operations under each convention used in papers, by name."""
         plain, full = self.linear + self.parts, self.linear + self.parts + self.attention

@@ -111,7 +111,7 @@ class TorchEmbedder(EmbedderInterface):
         cost = measure_cost(self.model)
         data = self.model.provenance.get("data")
         kind = str(data.get("kind", "")) if isinstance(data, dict) else ""
-        return ModelFacts(cost.total_parameters, (cost.linear + cost.parts + cost.attention) / 1e9, kind)
+        return ModelFacts(cost.total_parameters, cost.giga_macs, kind)
 
     @property
     def can_explain(self) -> bool:

@@ -173,18 +173,23 @@ def _merge(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]
     return merged
 
 
+def read_toml(path: Path, kind: str, remedy: str) -> dict[str, Any]:
+    """The content of a TOML file. kind: what it should be, for error messages; remedy: if there is no such file."""
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise SkyPartError(f"{path}: no such {kind}; {remedy}") from None
+    except OSError as error:
+        raise SkyPartError(f"{path}: cannot be read ({error.strerror}); choose a {kind} file") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise SkyPartError(f"{path}: not valid TOML ({error}); fix that line") from error
+
+
 def _read_extended(path: Path, seen: tuple[Path, ...]) -> dict[str, Any]:
     """The tables of a recipe, merged into those of the recipe it extends."""
     if path.resolve() in seen:
         raise SkyPartError(f"{path}: recipes extend each other in a circle; remove one `extends`")
-    try:
-        content = tomllib.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise SkyPartError(f"{path}: no such recipe; give a file, or one of {', '.join(recipe_names())}") from None
-    except OSError as error:
-        raise SkyPartError(f"{path}: cannot be read ({error.strerror}); choose a recipe file") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise SkyPartError(f"{path}: not valid TOML ({error}); fix that line") from error
+    content = read_toml(path, "recipe", f"give a file, or one of {', '.join(recipe_names())}")
     parent = content.pop("extends", None)
     for section, values in content.items():
         if not isinstance(values, dict):
