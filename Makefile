@@ -35,6 +35,12 @@ lint: $(READY)
 	@$(BIN)/mypy
 	@echo "==> bandit"
 	@$(BIN)/bandit -q -r src -ll -c pyproject.toml
+	@echo "==> Openers and settings of GDAL, Pillow and SQLite"
+	@$(BIN)/pytest -q --no-header --noconftest -p no:xdist tests/torture/test_unsafe_calls.py
+	@echo "==> hadolint, shellcheck, yamllint"
+	@$(BIN)/hadolint Dockerfile
+	@$(BIN)/shellcheck deploy/slurm/*.sbatch recipes/default-model/*.sh
+	@$(BIN)/yamllint --strict deploy mkdocs.yml
 
 format: $(READY)
 	@$(BIN)/ruff check --fix-only --quiet . ; $(BIN)/ruff format .
@@ -69,11 +75,11 @@ torture: $(READY)
 docs: $(READY)
 	@echo "==> Documentation"
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
-	@echo "open site/index.html"
+	@echo "open site/index.html; for its search: $(BIN)/python -m http.server -d site"
 
-# The README's pictures, drawn by the shipped model.
+# The pictures of README and docs, drawn by the shipped model. SHARED has the photo of the weather pictures.
 pictures: $(READY)
-	@$(BIN)/python benchmarks/pictures.py
+	@$(BIN)/python benchmarks/pictures.py --shared "$(SHARED)"
 
 # Wheel and sdist into dist/; then a first fix from the wheel, in an empty environment and without npm.
 WHEEL_ENV := build/wheel-env

@@ -44,13 +44,13 @@ from benchmarks.unseen import (
 )
 
 from skypart.atomic import write_text
+from skypart.embedding.shipped import sha256_of
 from skypart.errors import SkyPartError
 from skypart.images.decode import ImageLike, RgbImage
 from skypart.images.preprocess import Preprocessing
 from skypart.images.weather import CONDITIONS, RENDERING
 from skypart.model import SkyPart
 from skypart.model.embedder import TorchEmbedder, load_torch
-from skypart.model.shipped import sha256_of
 from skypart.progress import console
 from skypart.training.checkpoint import code_version
 
@@ -191,7 +191,7 @@ def tables(figures: dict[str, Any], size: int, made: Sequence[str]) -> str:
             continue
         lines += [
             "",
-            f"| `{profile}` weather, one drone view a place, R@1, % | " + " | ".join(CONDITIONS) + " | mean |",
+            f"| `{profile}` weather, one drone view per place, R@1, % | " + " | ".join(CONDITIONS) + " | mean |",
             "|---|" + "---|" * 11,
         ]
         for world in ("real", "procedural"):

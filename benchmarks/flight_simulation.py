@@ -1,18 +1,21 @@
 """Simulated flights for benchmarks/flight.py: true paths, and the fixes and velocities that sensors give along them.
 
 Errors of fixes: 94 % lie within the stated radius, with a heavy tail. Half of their variance is shared by photos close
-in time, and every map has its own shift. Some fixes are wrong, and some repeat the same wrong place. Photos of
-elsewhere are accepted as often as docs/results/calibration.md says. All but that share and the radii are assumptions.
+in time, and every map has its own shift. Some fixes are wrong, and some repeat the same wrong place. How often photos
+are accepted, on the map and elsewhere, how wide their radii are, and how often the best guess without a fix is right is
+read from docs/results/calibration.md. The rest is assumed.
 """
 
 import math
+import re
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
 from skypart.geo.geodesy import LocalFrame
-from skypart.position.fix import Fix
+from skypart.position.fix import Evidence, Fix, Peak, Place
 from skypart.position.hypotheses import RADIUS_95, MeasuredVelocity
 from skypart.position.track import TrackOptions, TrackPoint
 from skypart.position.track_filter import TrackFilter
@@ -22,26 +25,67 @@ RATE_HZ = 5.0
 FRAME = LocalFrame(latitude=48.2, longitude=16.4)
 
 
+CALIBRATION = Path(__file__).resolve().parent.parent / "docs" / "results" / "calibration.md"
+CALIBRATED = {
+    "fixes": r"^\| with a fix \| ([\d.]+) %",
+    "guesses": r"^\| best guess within 50 m, before any threshold \| ([\d.]+) %",
+    "false_accepts": r"^\| false accepts of photos from outside \| ([\d.]+) %",
+    "radius_m": r"^\| median 95 % radius \| ([\d.]+) m",
+    "map_m": r"the map \(([\d.]+) m\)",
+}
+"""What is read from the calibration's page, and where it stands."""
+
+
+def read_calibration(page: Path = CALIBRATION) -> dict[str, float]:
+    """Numbers of the calibration's page: percent and metres."""
+    text, found = page.read_text(encoding="utf-8"), {}
+    for name, pattern in CALIBRATED.items():
+        match = re.search(pattern, text, re.MULTILINE)
+        if match is None:
+            raise ValueError(f"{page}: does not state {name}; correct CALIBRATED")
+        found[name] = float(match[1])
+    return found
+
+
 @dataclass(frozen=True)
 class Sensors:
     """How good the locator and the velocity are.
 
-    fix_every_s: time the locator takes. missing, missing_in_weather: share of photos without a fix. wrong: share of
-    fixes at a wrong place; most come in runs of up to `run` at the same place. false_accepts: share of photos from
-    outside the map that get a fix. radius_m: median 95 % radius without the map's own error. map_error_m: 95 % radius
-    of the map's own shift. velocity: none, flow or odometry.
+    fix_every_s: time the locator takes. missing, missing_in_weather: share of photos without a fix. guessed: share of
+    them whose best guess is right. wrong: share of fixes at a wrong place; most come in runs of up to `run` at the same
+    place. false_accepts: share of photos from outside the map that get a fix. radius_m: median 95 % radius without the
+    map's own error. map_error_m: 95 % radius of the map's own shift, as stated and in truth; shift_quantile: how large
+    the shift is among all maps, drawn at random if None. velocity: none, flow or odometry.
     """
 
     fix_every_s: float = 1.0
-    missing: float = 0.06
-    missing_in_weather: float = 0.55
+    missing: float = 0.25
+    missing_in_weather: float = 0.58
+    guessed: float = 0.5
     wrong: float = 0.02
     run: int = 3
-    false_accepts: float = 0.052
-    radius_m: float = 9.0
-    map_error_m: float = 6.0
+    false_accepts: float = 0.004
+    radius_m: float = 18.0
+    map_error_m: float = 15.0
     slow_s: float = 12.0
+    shift_quantile: float | None = None
     velocity: str = "none"
+
+
+def calibrated_sensors(**changes: object) -> Sensors:
+    """Sensors as good as the calibration's page says; half of a flight is in bad weather."""
+    known = read_calibration()
+    missing = 1.0 - known["fixes"] / 100.0
+    guessed = (known["guesses"] - known["fixes"]) / max(100.0 - known["fixes"], 1.0)
+    base: dict[str, object] = {
+        "missing": 0.6 * missing,
+        "missing_in_weather": min(1.4 * missing, 0.95),
+        "guessed": min(max(guessed, 0.0), 0.9),
+        "false_accepts": known["false_accepts"] / 100.0,
+        "radius_m": math.sqrt(max(known["radius_m"] ** 2 - known["map_m"] ** 2, 25.0)),
+        "map_error_m": known["map_m"],
+    }
+    return Sensors(**{**base, **changes})  # type: ignore[arg-type]
 
 
 @dataclass
@@ -115,10 +159,14 @@ class FixSimulator:
         self.flight, self.sensors = flight, sensors
         self.rng = np.random.default_rng([7, seed])
         self.shift = self.rng.normal(size=2) * sensors.map_error_m / RADIUS_95
+        if sensors.shift_quantile is not None:
+            length = sensors.map_error_m / RADIUS_95 * math.sqrt(-2.0 * math.log(1.0 - sensors.shift_quantile))
+            self.shift *= length / float(np.linalg.norm(self.shift))
         self.slow, self.last = self.rng.normal(size=2), 0.0
         self.scale = 0.0
         self.run = 0
         self.away = np.zeros(2)
+        self.stuck = np.zeros(2)
 
     def fix(self, number: int) -> Fix | None:
         """The locator's answer for the photo at this step; None if there is no photo."""
@@ -133,7 +181,7 @@ class FixSimulator:
         missing = sensors.missing_in_weather if flight.weather[number] else sensors.missing
         if flight.inside[number]:
             if rng.random() < missing:
-                return Fix(photo="simulated", reason="not clear enough")
+                return self._no_fix(flight.places[number] if rng.random() < sensors.guessed else None)
             if self.run == 0 and rng.random() < sensors.wrong / max(1, sensors.run - 1):
                 self.run = int(rng.integers(1, sensors.run + 1))
                 self.away = rng.uniform(-1, 1, 2) * flight.half
@@ -151,7 +199,41 @@ class FixSimulator:
         if rng.random() < sensors.false_accepts:
             place = rng.uniform(-1, 1, 2) * flight.half
             return self._fix(place, 12.0, rng.uniform(0.62, 0.9))
-        return Fix(photo="simulated", reason="not clear enough")
+        return self._no_fix(None)
+
+    def _no_fix(self, place: Floats | None) -> Fix:
+        """A photo without a fix, whose best guess is `place`, or wrong; of the wrong ones 40 % repeat the last one."""
+        rng, half = self.rng, self.flight.half
+        if place is None:
+            if rng.random() > 0.4:
+                self.stuck = rng.uniform(-1, 1, 2) * half
+            guess, confidence = self.stuck + rng.normal(size=2) * 10.0, float(rng.uniform(0.02, 0.6))
+        else:
+            guess = place + self.shift + rng.normal(size=2) * 18.0
+            confidence = float(rng.uniform(0.1, 0.9))
+        weights = rng.dirichlet(np.ones(4))
+        spots = [guess, *rng.uniform(-1, 1, (3, 2)) * half]
+        degrees = [FRAME.to_degrees(spot[0], spot[1]) for spot in spots]
+        places = [Place(float(each.latitude), float(each.longitude)) for each in degrees]
+        return Fix(
+            photo="simulated",
+            reason="not clear enough",
+            confidence=confidence,
+            best_guess=places[0],
+            peaks=tuple(
+                Peak(latitude=each.latitude, longitude=each.longitude, weight=float(weight), spread_m=25.0)
+                for each, weight in zip(places, weights, strict=True)
+            ),
+            evidence=Evidence(
+                similarity=0.6,
+                agreement=float(weights[0]),
+                inliers=0.0,
+                inlier_share=0.0,
+                alignment=0.0,
+                scale_m=20.0,
+                ground_m=120.0,
+            ),
+        )
 
     def _fix(self, place: Floats, radius: float, confidence: float) -> Fix:
         degrees = FRAME.to_degrees(place[0], place[1])
@@ -200,6 +282,7 @@ class Outcome:
     protection: Floats
     state: list[str]
     flight: SimulatedFlight = field(repr=False)
+    source: list[str] = field(default_factory=list, repr=False)
 
 
 def run_filter(flight: SimulatedFlight, sensors: Sensors, options: TrackOptions, seed: int) -> Outcome:
@@ -227,7 +310,9 @@ def run_filter(flight: SimulatedFlight, sensors: Sensors, options: TrackOptions,
             error[i] = math.dist((float(metres.x), float(metres.y)), flight.places[i])
             radius[i] = math.hypot(point.radius_m, track_filter.map_error_m)
             protection[i] = math.inf if point.protection_m is None else point.protection_m
-    return Outcome(error, radius, protection, [point.state for point in points], flight)
+    return Outcome(
+        error, radius, protection, [point.state for point in points], flight, [point.source for point in points]
+    )
 
 
 def lost_after(outcome: Outcome) -> list[float]:

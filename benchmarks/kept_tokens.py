@@ -168,10 +168,10 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=ROOT / "docs" / "results" / "kept-tokens.md")
     arguments = parser.parse_args()
     records = some_places(arguments.data, arguments.places)
-    outcomes = {"each image anew at every draw": fresh(arguments, records)}
-    anew = outcomes["each image anew at every draw"]
+    outcomes = {"every image embedded again each time it is drawn": fresh(arguments, records)}
+    anew = outcomes["every image embedded again each time it is drawn"]
     short, data = kept(arguments, records, "kept-short", arguments.steps, None)
-    outcomes[f"{arguments.variants} variants kept, as many steps"] = short
+    outcomes[f"{arguments.variants} variants kept, the same number of steps"] = short
     left = anew.trained - short.prepared
     more = round(left / short.trained * short.steps)
     if more > short.steps:

@@ -156,19 +156,19 @@ def main() -> None:
     lines = [
         "# Does it learn? Full SkyPart against CLS-only",
         "",
-        "R@1 (%, mean over four altitudes, full gallery) on test locations never trained on, of rendered worlds laid",
-        "out like SUES-200. Both variants have the same backbone, data, steps, batch, augmentation and seeds; CLS-only",
-        "embeds with the CLS branch alone and has no loss on parts. The full head's InfoNCE on each of its branches",
-        "has no counterpart there: the only branch is the embedding. The last model of each run is evaluated; no",
-        "epoch was chosen by the test locations, but that all twelve parts are pooled was decided while looking at",
-        "worlds of this kind.",
+        "R@1 in percent, mean over four altitudes, full gallery, on test locations never trained on. The worlds",
+        "are rendered and laid out like SUES-200. Both variants have the same backbone, data, steps, batch,",
+        "augmentation and seeds. CLS-only embeds with the CLS branch alone and has no part losses. The full head",
+        "also has an InfoNCE on each branch; CLS-only has one branch, so one InfoNCE. The last model of each run",
+        "is evaluated, and the test locations chose no epoch. That all twelve parts are pooled was decided while",
+        "looking at worlds of this kind.",
         "",
         *table(results),
         "",
         f"{first['steps']} steps of {recipe.batch.locations} locations x ({recipe.batch.drone} drone + "
         f"{recipe.batch.satellite} satellite) images at {recipe.backbone.size} px, "
         f"{recipe.backbone.trainable_blocks} blocks trained, no teacher; {arguments.locations} locations, "
-        f"{arguments.views} drone views an altitude, 60 % of the locations for training.",
+        f"{arguments.views} drone views per altitude, 60 % of the locations for training.",
         "The backbone is a fine-tuned descendant of DINOv2-S, not the published weights: not DINOv2's numbers.",
         "",
         f"Made by `python {' '.join(sys.argv)}` on {datetime.date.today().isoformat()}, {platform.machine()}, "

@@ -130,17 +130,17 @@ def main() -> None:
         f"{megabytes:.0f} MB on disk.",
         f"Every view at two ground sizes, overlap {OVERLAP}, 224 px, one process, one core: "
         f"**peak {result['peak_mb']:.0f} MB**.",
-        f"Wanted: less than {WANTED} MB, so that torch and a model fit beside it into 2 GB.",
+        f"Target: below {WANTED} MB, so that PyTorch and a model fit into 2 GB as well.",
         "",
         f"The whole of `skypart index` with the default model, {indexed['views']} views of {SIZES[-1]:g} m, one core: "
-        f"**peak {indexed['peak_mb']:.0f} MB** (wanted: less than 2,000), {indexed['seconds']:.0f} s.",
+        f"**peak {indexed['peak_mb']:.0f} MB** (target: below 2,000), {indexed['seconds']:.0f} s.",
         "",
-        "| ground | views | CPU ms a view | clock ms a view |",
+        "| ground | views | CPU ms per view | wall-clock ms per view |",
         "|---|---:|---:|---:|",
         *table,
         "",
         "A view of 300 m is read from 600 x 600 px of the map, one of 1200 m from 2400 x 2400 px, decoding included.",
-        "By the clock: beside whatever else the machine did.",
+        "Wall-clock times include the other work of the machine.",
         "",
         f"Made by `python benchmarks/maps_memory.py` on {datetime.date.today().isoformat()}, {platform.machine()}, "
         f"{os.cpu_count()} cores, load {load:.1f} at the start, Python {platform.python_version()}, "

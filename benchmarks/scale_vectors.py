@@ -2,6 +2,7 @@
 
     python benchmarks/scale_vectors.py --index real.skyindex            writes docs/results/scale-vectors.md and .json
     python benchmarks/scale_vectors.py --index real.skyindex --views 200000 --out /tmp/scale-vectors.md
+    python benchmarks/scale_vectors.py --page                           writes the page again from the .json
 
 The views are those of a real index, repeated and perturbed: each row is one embedded view, plus a part of the
 difference of two others, plus noise, so that it has a cosine of about 0.8 with the view it comes from. Queries have a
@@ -11,6 +12,7 @@ cosine of 0.7 with a row. The truth is an exact search over all rows. Two thread
 import argparse
 import json
 import os
+import shlex
 import sys
 import tempfile
 import time
@@ -26,6 +28,7 @@ from benchmarks.page import write_page
 from numpy.typing import NDArray
 
 from skypart.atomic import write_text
+from skypart.training.checkpoint import code_version
 
 Rows = NDArray[np.float32]
 BLOCK = 100_000
@@ -146,11 +149,19 @@ def measure_area(stored: Any, queries: Rows) -> tuple[float, float]:
     return float(p50), float(p99)
 
 
-def report(out: Path, summary: dict[str, Any], load: float) -> None:
-    """Write the numbers and the page."""
-    write_text(out.with_suffix(".json"), json.dumps(summary, indent=1) + "\n")
-    results = summary["results"]
-    lines = [
+def load_caveat(summary: dict[str, Any]) -> str:
+    """What the load of the machine means for the times."""
+    start, end = summary["load_at_start"], summary["load_at_end"]
+    later = "fell during the run, to a value that was not recorded" if end is None else f"was {end:.1f} at the end"
+    return (
+        f"Load average from other work: {start:.1f} at the start, on {summary['cores']} cores. It {later}. "
+        "Training, adding and the exact answer came before the table, so their times do not compare with it."
+    )
+
+
+def page(summary: dict[str, Any]) -> list[str]:
+    """The lines of the page."""
+    return [
         f"# {summary['views']:,} views in 64-byte codes",
         "",
         f"Rows of {summary['dimension']} numbers, made from {summary['embedded_views']:,} embedded views of real maps.",
@@ -158,31 +169,38 @@ def report(out: Path, summary: dict[str, Any], load: float) -> None:
         f"FAISS `{summary['codes']}`, in memory; the float16 vectors lie in a mapped file on disk.",
         f"Codes: {summary['codes_bytes'] / 1e9:.2f} GB. Vectors: {summary['vectors_bytes'] / 1e9:.1f} GB.",
         f"Training took {summary['training_s']:.0f} s, adding {summary['adding_s']:.0f} s by the clock.",
-        f"The exact answer took {summary['exact_ms_a_query']:.0f} ms a query, in a batch of {QUERIES}.",
+        f"The exact answer took {summary['exact_ms_a_query']:.0f} ms per query: the average over a batch of {QUERIES}, "
+        "with two threads. A single query on one thread takes longer; it was not measured.",
         "",
         "| lists visited | vectors read to rank again | recall@10 | p50, ms | p99, ms |",
         "|---:|---:|---:|---:|---:|",
         *(
             f"| {r['probes']} | {r['reranked']} | {r['recall']:.3f} | {r['p50_ms']:.1f} | {r['p99_ms']:.1f} |"
-            for r in results
+            for r in summary["results"]
         ),
         "",
         f"With a prior area of {AREA:,} views that lie together, scored exactly: p50 {summary['area_p50_ms']:.1f} ms, "
         f"p99 {summary['area_p99_ms']:.1f} ms.",
-        f"Load average from other work at the start: {load:.1f}, on 2 cores: times are those of a crowded machine.",
-        "The page cache was as the run left it, not cold.",
+        load_caveat(summary),
+        "Times are those of a crowded machine. The page cache was as the run left it, not cold.",
+        f"Measured with {summary['measured_with']}.",
     ]
-    write_page(out, lines)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--index", type=Path, required=True)
+    parser.add_argument("--index", type=Path, help="index whose views are repeated")
     parser.add_argument("--views", default="10000000", help="numbers of views to measure at, separated by commas")
     parser.add_argument("--lists", type=int, default=1024)
     parser.add_argument("--rows", type=Path, default=None, help="file of rows: made if missing, kept for another run")
     parser.add_argument("--out", type=Path, default=Path("docs/results/scale-vectors.md"))
+    parser.add_argument("--page", action="store_true", help="measure nothing: write the page again")
     options = parser.parse_args()
+    if options.page:
+        write_page(options.out, page(json.loads(options.out.with_suffix(".json").read_text())))
+        return
+    if options.index is None:
+        parser.error("--index is needed to measure")
     base = read_views(options.index)
     load = os.getloadavg()[0]
     stages = sorted(int(part) for part in options.views.split(","))
@@ -222,8 +240,13 @@ def main() -> None:
                 "area_p50_ms": area[0],
                 "area_p99_ms": area[1],
                 "results": measure(codes, stored, truth.queries, truth.places),
+                "load_at_start": load,
+                "load_at_end": os.getloadavg()[0],
+                "cores": os.cpu_count(),
+                "measured_with": f"`python {shlex.join(sys.argv)}` and skypart {code_version()}",
             }
-            report(options.out, summary, load)
+            write_text(options.out.with_suffix(".json"), json.dumps(summary, indent=1) + "\n")
+            write_page(options.out, page(summary))
             faiss.omp_set_num_threads(2)
 
 

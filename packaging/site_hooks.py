@@ -33,6 +33,13 @@ def on_config(config: Any) -> Any:
         if title == "Results":
             pages = sorted(page for page in (docs / "results").glob("*.md") if page.name != "index.md")
             entries += [{page.stem.replace("-", " ").capitalize(): f"results/{page.name}"} for page in pages]
+            more = sorted((docs / "results" / "experiments").glob("*.md"), key=lambda page: page.name != "index.md")
+            named = [
+                {"Reading" if page.stem == "index" else page.stem.capitalize(): f"results/experiments/{page.name}"}
+                for page in more
+            ]
+            if named:
+                entries.append({"Experiments": named})
     return config
 
 

@@ -19,6 +19,7 @@ from skypart import Index, SkyPartError, api
 from skypart.geo.geodesy import distance_m
 from skypart.position import html_map, photos
 from skypart.position.fix import Hints, Prior
+from skypart.position.track import TrackPoint
 from tests.position.stand_in import OPTIONS, SURE, ColourEmbedder, Shot, make_index, quilt, write_quilt
 
 HERE = Shot(120.0, -90.0, 90.0, 100.0)
@@ -33,7 +34,7 @@ def _colours(monkeypatch: pytest.MonkeyPatch) -> None:
         return ColourEmbedder()
 
     monkeypatch.setattr(api, "load", load)
-    monkeypatch.setattr(photos, "load", load)
+    monkeypatch.setattr(photos, "load_fastest", load)
 
 
 @pytest.fixture(scope="module")
@@ -193,6 +194,8 @@ def test_track_follows_a_video_and_saves_it(index: Index, tmp_path: Path) -> Non
     assert repr(track) == "<track of flight.avi: 8 frames, 8 with a position, 8 with a fix>"
     track.save(tmp_path / "flight.gpx")
     assert (tmp_path / "flight.gpx").read_text().count("<trkpt") == 8
+    assert all(re.fullmatch(r"<[\d.]+ s: \w+, -?[\d.]+, -?[\d.]+, 95 % within \d+ m>", repr(each)) for each in track)
+    assert repr(TrackPoint(time_s=2.5)) == "<2.5 s: lost>"
     page = track._repr_html_()
     assert page.count("<circle") == 8 and "data:image/jpeg" in page
     with pytest.raises(SkyPartError, match="is not a track format"):
@@ -220,6 +223,16 @@ def test_warnings_go_through_logging(
     town.unlink()
     skypart.open_index(tmp_path / "town.skyindex")
     assert "the map town was moved" in caplog.text
+
+
+def test_hints_that_are_not_numbers_are_refused(index: Index, photo: Path) -> None:
+    with pytest.raises(SkyPartError, match="heading_deg='north': give a number"):
+        index.locate(photo, heading_deg="north")  # type: ignore[arg-type]
+
+
+def test_models_say_what_they_are() -> None:
+    model = ColourEmbedder()
+    assert repr(model) == f"<model {model.digest[:8]}: {model.dim} numbers from {model.size} px, ColourEmbedder>"
 
 
 def test_one_image_gives_one_vector(photo: Path) -> None:

@@ -20,7 +20,7 @@ SPEED = 5.0
 
 @pytest.fixture(autouse=True)
 def _colours(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(photos, "load", lambda name, device="cpu", size=None: ColourEmbedder())
+    monkeypatch.setattr(photos, "load_fastest", lambda name, device="cpu", size=None: ColourEmbedder())
 
 
 def shot(seconds: float) -> Shot:

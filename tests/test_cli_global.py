@@ -23,7 +23,7 @@ EMBED = ("demo", "embed", "parts", "evaluate", "index", "locate", "calibrate", "
 
 @pytest.fixture
 def town(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setattr(photos, "load", lambda name, device, size: ColourEmbedder())
+    monkeypatch.setattr(photos, "load_fastest", lambda name, device, size: ColourEmbedder())
     return make_index(tmp_path / "town.skyindex", [write_quilt(tmp_path / "town.tif", edge=200)]).folder
 
 
@@ -63,7 +63,7 @@ def test_variables_set_the_defaults_of_options(run: Run, town: Path, monkeypatch
         devices.append(device)
         return ColourEmbedder()
 
-    monkeypatch.setattr(photos, "load", load)
+    monkeypatch.setattr(photos, "load_fastest", load)
     monkeypatch.setenv("SKYPART_DEVICE", "cuda:7")
     monkeypatch.setenv("SKYPART_LOCATE_TILT", "95")
     assert "--tilt 95 is out of range" in run("locate", town, "a.jpg")[2]

@@ -162,7 +162,7 @@ def test_doctor_lists_what_is_installed_and_what_is_missing(
     assert "dino_vits16.safetensors" in rows["dino_vits16"]
     assert "not on this disk" in rows["ibot_vits16"]
     assert "bytedance/ibot" in rows["ibot_vits16"]
-    assert "PyTorch for .safetensors" in rows["engine"]
+    assert "PyTorch 2.13" in rows["engine"] and "for .safetensors" in rows["engine"]
     assert any(word in rows["bfloat16 on the CPU"] for word in ("native", "emulated"))
 
 

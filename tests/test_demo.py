@@ -8,10 +8,10 @@ from rich.console import Console
 
 import skypart.demo as demo
 import skypart.demo_town as town
+from skypart.embedding.shipped import shipped_model
 from skypart.errors import SkyPartError
 from skypart.maps.views import ViewOptions
 from skypart.model.embedder import new_model
-from skypart.model.shipped import shipped_model
 from skypart.model.storage import save_model
 from skypart.position.fix import Fix
 from skypart.position.labelled import LabelledPhoto, read_labelled

@@ -7,8 +7,9 @@ import sys
 from pathlib import Path
 
 import pytest
+from benchmarks.pictures import DRAWN, WITHOUT_A_MODEL
 
-from skypart.model.shipped import pinned_sha256, shipped_model
+from skypart.embedding.shipped import pinned_sha256, shipped_model
 from skypart.recipe_files import RECIPES, find_recipe, recipe_names
 from skypart.version import __version__
 
@@ -17,6 +18,7 @@ README = (ROOT / "README.md").read_text(encoding="utf-8")
 PLAIN = [
     "README.md",
     *(f"docs/{name}.md" for name in ("index", "install", "limits", "method", "results/index", "results/default-model")),
+    *(f"docs/{name}.md" for name in ("data", "evaluation", "maps", "scale", "weather", "worlds")),
     *(
         str(page.relative_to(ROOT))
         for folder in ("tutorials", "howto")
@@ -47,7 +49,7 @@ def test_no_sentence_has_more_than_30_words(page: str) -> None:
     assert not long
 
 
-@pytest.mark.parametrize("page", ["README.md", "docs/limits.md", "docs/method.md", "docs/results/default-model.md"])
+@pytest.mark.parametrize("page", PLAIN)
 def test_no_cell_of_a_table_has_more_than_two_numbers(page: str) -> None:
     number = re.compile(r"(?<![\w.-])\d[\d,.]*(?:e-\d+)?(?![\w-])")
     crowded = [c for row in rows((ROOT / page).read_text(encoding="utf-8")) for c in row if len(number.findall(c)) > 2]
@@ -77,10 +79,17 @@ def test_limits_and_caveat_are_in_the_readme() -> None:
 
 
 def test_the_pictures_were_drawn_by_the_shipped_model() -> None:
-    record = json.loads((ROOT / "docs" / "images" / "pictures.json").read_text(encoding="utf-8"))
-    assert record["model_sha256"] == pinned_sha256(shipped_model()), "run `make pictures`"
-    shown = re.findall(r"!\[[^\]]*\]\(docs/images/([^)]+)\)", README)
-    assert set(shown) <= set(record["pictures"])
+    images = ROOT / "docs" / "images"
+    record = json.loads((images / "pictures.json").read_text(encoding="utf-8"))
+    pages = [ROOT / "README.md", *(ROOT / "docs").rglob("*.md")]
+    shown = {
+        name for page in pages for name in re.findall(r"\]\((?:\S*/)?images/(\S+?\.jpg)\)", page.read_text("utf-8"))
+    }
+    assert len(shown) >= 7 and all((images / name).is_file() for name in shown)
+    assert shown == set(record) | set(WITHOUT_A_MODEL), "run `make pictures`"
+    assert {name for _, written in DRAWN.values() for name in written} == set(record)
+    for name, entry in record.items():
+        assert entry["model_sha256"] == pinned_sha256(shipped_model()), f"{name}: run `make pictures`"
 
 
 def test_the_changelog_has_the_form_of_keep_a_changelog() -> None:

@@ -12,8 +12,9 @@ from typer.testing import CliRunner
 
 import skypart
 from skypart.cli import app
+from skypart.embedding import shipped
 from skypart.images.preprocess import Preprocessing
-from skypart.model import HeadConfig, SkyPart, save_model, shipped
+from skypart.model import HeadConfig, SkyPart, save_model
 from skypart.model.embedder import load_torch
 from skypart.training.checkpoint import list_checkpoints
 from skypart.training.journal import Journal

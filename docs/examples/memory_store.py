@@ -4,14 +4,24 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import NamedTuple, Self
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from skypart.errors import SkyPartError
 from skypart.geo.footprint import Footprint
-from skypart.maps.store import Hit, Store, StoreStats, ViewBatch, Within, check_queries, is_inside
+from skypart.maps.store import (
+    Hit,
+    Store,
+    StoreBase,
+    StoreModel,
+    StoreStats,
+    ViewBatch,
+    Within,
+    check_queries,
+    is_inside,
+)
 
 
 class View(NamedTuple):
@@ -22,6 +32,7 @@ class View(NamedTuple):
 
 
 COMMITTED: dict[str, tuple[View, ...]] = {}
+MODELS: dict[str, StoreModel] = {}
 NEXT_ROW: Counter[str] = Counter()  # survives removals: row numbers are never reused
 
 
@@ -29,12 +40,22 @@ def open_memory(address: str, folder: Path, check: bool) -> Store:
     return MemoryStore(address)  # such as memory:town; it needs no folder, and has nothing to check
 
 
-class MemoryStore:
+class MemoryStore(StoreBase):
     def __init__(self, address: str) -> None:
-        self.location = address
+        self._address = address
         self._views = COMMITTED.get(address, ())
         self._staged: tuple[View, ...] | None = None
-        self._closed = False
+
+    @property
+    def location(self) -> str:
+        return self._address
+
+    @property
+    def model(self) -> StoreModel | None:
+        return MODELS.get(self.location)
+
+    def record_model(self, model: StoreModel) -> None:
+        MODELS[self.location] = model
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
@@ -101,16 +122,3 @@ class MemoryStore:
     def refresh(self) -> bool:
         before, self._views = self._views, COMMITTED.get(self.location, ())
         return self._views is not before
-
-    def close(self) -> None:
-        self._closed = True
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def _check_open(self) -> None:
-        if self._closed:
-            raise SkyPartError(f"the store {self.location} is closed; open it again")

@@ -26,7 +26,7 @@ procedural() { # SEED SUFFIX LOCATIONS EDGE VIEWS
 procedural 1 "" 1200 256 6
 # Newly rendered images of the real places; cities, which have several dates, come more often.
 new_images() { # SEED SUFFIX VIEWS-IN-CITIES VIEWS-AT-SITES EDGE [raised: guessed heights, cities among their neighbours]
-    cities= sites_too=
+    cities="" sites_too=""
     [ "${6:-}" != raised ] || cities="--surround --guess-heights" sites_too=--guess-heights
     # shellcheck disable=SC2086
     "$SKYPART" world make "$OUT/data/cities$2" --from "$data/naip_california_cc_by" --locations 483 --seed "$1" --like free \
@@ -44,7 +44,7 @@ name=default runs="$OUT"
 [ "$READOUT" = full ] || name="$READOUT" runs="$OUT/$READOUT"
 mean_8="$runs/mean-after-08.safetensors" mean_9="$runs/mean-after-09.safetensors"
 STAGES="${STAGES:-01 02 03 04 05 06 07 08 09 10}"
-before= now=
+before="" now=""
 for recipe in recipes/default-model/[01]*.toml; do
     stage="$(basename "$recipe" .toml)"
     number="${stage%%-*}"

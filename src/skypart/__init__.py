@@ -47,7 +47,15 @@ _HOMES = {
 def __getattr__(name: str) -> Any:
     """Import a public name on first use."""
     if name in _HOMES:
-        return getattr(import_module(_HOMES[name]), name)
+        try:
+            return getattr(import_module(_HOMES[name]), name)
+        except ModuleNotFoundError as error:
+            from skypart.embedding.runtimes import TORCH_PACKAGES, install_torch
+            from skypart.errors import SkyPartError
+
+            if error.name not in TORCH_PACKAGES:
+                raise
+            raise SkyPartError(f"skypart.{name} needs PyTorch; {install_torch()}") from error
     raise AttributeError(f"module 'skypart' has no attribute {name!r}")
 
 

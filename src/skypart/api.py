@@ -30,7 +30,7 @@ from skypart.maps.build import build_index as build_index_folder
 from skypart.maps.index import MapIndex
 from skypart.maps.views import ViewOptions, view_options
 from skypart.position.camera import hints_from_facts, merge_hints
-from skypart.position.fix import Fix, Prior
+from skypart.position.fix import Fix, Hints, Prior
 from skypart.position.flight import follow_flight
 from skypart.position.html_map import fix_html, show_html, track_html
 from skypart.position.locate import Locator
@@ -214,7 +214,7 @@ class Index:
         """
         prior = _prior(near, radius_m)
         check_prior_order(prior, self.bounds)
-        given = read_hints(heading_deg, altitude_m, tilt_deg, fov_deg, options=False)
+        given = _hints(heading_deg, altitude_m, tilt_deg, fov_deg)
         facts = _camera_facts(photo) if exif else CameraFacts()
         image = read_rgb(photo)
         label = name or (str(Path(photo)) if isinstance(photo, str | os.PathLike) else "photo")
@@ -257,7 +257,7 @@ class Index:
             truth=None if truth is None else Path(truth),
             prior=_prior(near, radius_m),
             telemetry=None if telemetry is None else read_telemetry(Path(telemetry), fixed_tilt=tilt_deg),
-            hints=read_hints(heading_deg, altitude_m, tilt_deg, fov_deg, options=False),
+            hints=_hints(heading_deg, altitude_m, tilt_deg, fov_deg),
         )
         return Track(
             source=source.name,
@@ -299,12 +299,14 @@ def build_index(
     overlap: float | None = None,
     rotations: int | None = None,
     network: bool = False,
+    tokens: bool = True,
 ) -> Index:
     """Cut maps into views, embed them into the index in `folder`, and open it.
 
     An existing index is extended; maps that are in it already are skipped. Interrupted work is resumed. maps: GeoTIFFs,
     images with a world file, tile folders or archives, CSV tables. sizes_m: edges of the views in metres. overlap: of
-    neighbouring views, 0 to 1. rotations: that each view is embedded at. The other arguments are those of `open_index`.
+    neighbouring views, 0 to 1. rotations: that each view is embedded at. tokens: keep patch tokens of the views, with
+    which photos are located several times faster. The other arguments are those of `open_index`.
     """
     listed = [maps] if isinstance(maps, str | os.PathLike) else list(maps)
     if not listed:
@@ -312,7 +314,8 @@ def build_index(
     name = os.fspath(model)
     embedder = load(name, device)
     options = _view_options(sizes_m, overlap, rotations)
-    build_index_folder([os.fspath(path) for path in listed], Path(folder), embedder, name, options, network)
+    files = [os.fspath(path) for path in listed]
+    build_index_folder(files, Path(folder), embedder, name, options, network, tokens=tokens)
     return open_index(folder, model=embedder, network=network)
 
 
@@ -331,6 +334,15 @@ def _prior(near: tuple[float, float] | None, radius_m: float | None) -> Prior | 
     except (TypeError, ValueError) as error:
         raise SkyPartError(f"near={near!r}: give (latitude, longitude) in degrees") from error
     return check_prior(latitude, longitude, radius_m, f"near={near!r}")
+
+
+def _hints(heading_deg: float | None, altitude_m: float | None, tilt_deg: float | None, fov_deg: float | None) -> Hints:
+    """What the caller knows about the camera, after a check of types and ranges."""
+    given = {"heading_deg": heading_deg, "altitude_m": altitude_m, "tilt_deg": tilt_deg, "fov_deg": fov_deg}
+    for name, value in given.items():
+        if value is not None and not isinstance(value, int | float | np.integer | np.floating):
+            raise SkyPartError(f"{name}={value!r}: give a number")
+    return read_hints(heading_deg, altitude_m, tilt_deg, fov_deg, options=False)
 
 
 def _camera_facts(photo: ImageLike) -> CameraFacts:

@@ -393,23 +393,29 @@ def index(
     network: NetworkOption = False,
     store: Annotated[str, typer.Option(help="Where the views go: embedded: (default) or milvus:URI.")] = "",
     engine: Annotated[str, typer.Option(help="What embeds the views: local or ray.")] = "local",
-    address: Annotated[str, typer.Option(help="Ray cluster, such as ray://HOST:10001 or HOST:6379.")] = "",
+    address: Annotated[str, typer.Option(help="Ray cluster that this machine belongs to: HOST:6379 or auto.")] = "",
     device: DeviceOption = "cpu",
+    tokens: Annotated[
+        bool, typer.Option(help="Keep patch tokens, 25 KB a view with the default model: locate is faster with them.")
+    ] = True,
 ) -> None:
     """Cut maps into views and embed them into an index. Resumes if interrupted."""
     from skypart.embedding import load
     from skypart.maps.build import build_index
     from skypart.maps.engines import open_engine
     from skypart.maps.store import absolute_address
+    from skypart.maps.view_tokens import bytes_per_view
     from skypart.maps.views import view_options
 
     options = view_options(sizes, overlap, rotations)
     store_address = absolute_address(store) if store else None
     with closing(open_engine(engine, address)) as opened:
         embedder = load(model, "cpu" if engine != "local" else device, size)
-        added = build_index(maps, output, embedder, model, options, network, store_address, opened, device)
+        added = build_index(maps, output, embedder, model, options, network, store_address, opened, device, tokens)
     for name, views in added.items():
         typer.echo(f"indexed {name}: {views} views")
+    if added and tokens:
+        typer.echo(f"patch tokens: {bytes_per_view(output):,.0f} bytes a view; --no-tokens leaves them out")
     if not added:
         typer.echo(f"{output} already contains these maps")
 
@@ -797,6 +803,20 @@ def main() -> None:
         error.__cause__ = error.__context__ = error.__traceback__ = None  # releases progress bars that are still drawn
         typer.echo(f"skypart: {error}", err=True)
         sys.exit(error.exit_code)
+    except ModuleNotFoundError as error:
+        from skypart.embedding.runtimes import TORCH_PACKAGES, install_torch
+
+        if error.name not in TORCH_PACKAGES:
+            raise
+        extra = next((each for each in ("train", "export") if each in sys.argv[1:]), "torch")
+        typer.echo(f"skypart: this command needs PyTorch; {install_torch(extra)}", err=True)
+        sys.exit(SkyPartError.exit_code)
+    except OSError as error:
+        if error.filename is None:  # a defect: what failed should have been named
+            raise
+        problem = f"{error.filename}: {error.strerror or error}; fix its permissions, free disk space, or close files"
+        typer.echo(f"skypart: {problem}", err=True)
+        sys.exit(SkyPartError.exit_code)
     except SystemExit as exiting:
         if exiting.code == 130:  # Ctrl-C
             words = [each for each in sys.argv[1:] if each not in _GLOBAL_FLAGS]

@@ -4,12 +4,19 @@ import os
 import platform
 from importlib.metadata import PackageNotFoundError, version
 
+from skypart.embedding.runtimes import has_torch
+from skypart.embedding.shipped import verified_graph
+from skypart.errors import SkyPartError
+
 PACKAGES = {
-    "numpy": "", "torch": "", "safetensors": "", "pillow": "", "opencv-python-headless": "", "scipy": "",
-    "rasterio": "", "pyproj": "", "huggingface_hub": "", "tensorboard": "",
+    "numpy": "", "onnxruntime": "", "pillow": "", "opencv-python-headless": "", "scipy": "",
+    "rasterio": "", "pyproj": "",
+    "torch": "pip install 'skypart[torch]'  (other models, GPUs)",
+    "safetensors": "pip install 'skypart[torch]'  (model files)",
+    "huggingface_hub": "pip install 'skypart[torch]'  (models of the hub)",
+    "tensorboard": "pip install 'skypart[train]'  (training curves)",
     "transformers": "pip install 'skypart[transformers]'  (other backbones, e.g. DINOv3)",
     "wandb": "pip install 'skypart[wandb]'  (second training logger)",
-    "onnxruntime": "pip install 'skypart[onnx]'  (runs exported .onnx models)",
     "openvino": "pip install 'skypart[openvino]'  (runs exported .xml models)",
     "nncf": "pip install 'skypart[export]'  (`skypart export`, int8)",
 }  # fmt: skip
@@ -24,42 +31,57 @@ def report() -> list[tuple[str, str, str]]:
         try:
             rows.append((name, version(name), ""))
         except PackageNotFoundError:
-            rows.append((name, "not installed", remedy or "pip install -c constraints.txt -e ."))
-    return [*rows, _engine(), *_machine(), *_weights()]
+            rows.append((name, "not installed", remedy or "reinstall skypart"))
+    return [*rows, _engine(), *_machine(), *_torch(_cores()), *_weights()]
 
 
 def _engine() -> tuple[str, str, str]:
     """Which engine runs which model, and why."""
-    engines = {".safetensors": "PyTorch"}
-    for name, package, suffix in (("ONNX Runtime", "onnxruntime", ".onnx"), ("OpenVINO", "openvino", ".xml")):
+    engines = {}
+    known = (
+        ("PyTorch", "torch", ".safetensors"),
+        ("ONNX Runtime", "onnxruntime", ".onnx"),
+        ("OpenVINO", "openvino", ".xml"),
+    )
+    for name, package, suffix in known:
+        if package == "torch" and not has_torch():
+            continue
         try:
             engines[suffix] = f"{name} {version(package)}"
         except PackageNotFoundError:
             continue
     found = ", ".join(f"{engine} for {suffix}" for suffix, engine in engines.items())
-    reason = "the suffix of the model selects it, and `default` is .safetensors"
+    others = "" if ".safetensors" in engines else "; other models need PyTorch"
+    reason = (
+        f"the suffix of the model selects it; locate runs `default` in ONNX Runtime, the fastest in float32{others}"
+    )
     remedy = "" if ".xml" in engines else "pip install 'skypart[export]', then `skypart export default --to openvino`"
     return "engine", f"{found} ({reason})", remedy
 
 
+def _cores() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
 def _machine() -> list[tuple[str, str, str]]:
-    """Cores, threads, memory, accelerators."""
-    import torch
-
-    from skypart.training.precision import has_native_bfloat16
-
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    rows = [
-        ("cores", str(cores), ""),
-        (
-            "torch threads",
-            str(torch.get_num_threads()),
-            "" if torch.get_num_threads() <= cores else "set OMP_NUM_THREADS",
-        ),
-    ]
+    """Cores, memory, and what PyTorch sees."""
+    rows = [("cores", str(_cores()), "")]
     if hasattr(os, "sysconf") and "SC_PHYS_PAGES" in os.sysconf_names:
         memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
         rows.append(("memory", f"{memory:.1f} GiB", ""))
+    return rows
+
+
+def _torch(cores: int) -> list[tuple[str, str, str]]:
+    """Threads and accelerators of PyTorch; nothing if it is not installed."""
+    try:
+        import torch
+
+        from skypart.training.precision import has_native_bfloat16
+    except ModuleNotFoundError:
+        return []
+    threads = torch.get_num_threads()
+    rows = [("torch threads", str(threads), "" if threads <= cores else "set OMP_NUM_THREADS")]
     native = has_native_bfloat16()
     if native is not None:
         support = "native: optimiser.precision=bfloat16 trains faster" if native else "emulated: slower than float32"
@@ -74,7 +96,12 @@ def _machine() -> list[tuple[str, str, str]]:
 
 
 def _weights() -> list[tuple[str, str, str]]:
-    """The folders searched for weights, and the backbones found there."""
+    """The folders searched for weights, and the backbones found there; without PyTorch, only the default model."""
+    if not has_torch():
+        try:
+            return [("default model", f"{verified_graph()} (verified)", "")]
+        except SkyPartError as error:
+            return [("default model", str(error), "reinstall skypart")]
     from skypart.model.catalogue import backbone_entries, default_entry
     from skypart.model.sources import weights_folders
 

@@ -1,3 +1,3 @@
 """The package version, in a module without imports so that any other module can use it."""
 
-__version__ = "0.2.0"
+__version__ = "0.3.0"

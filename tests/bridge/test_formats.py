@@ -52,6 +52,10 @@ def test_json_holds_every_field() -> None:
         ("inlier_share", 0.4),
         ("alignment", None),
         ("scale_m", 20.9),
+        ("uniqueness", 1.0),
+        ("layout", 0.0),
+        ("tilt_deg", 90.0),
+        ("ground_m", 0.0),
         ("latitude", 48.20817),
         ("longitude", 16.37382),
     ]

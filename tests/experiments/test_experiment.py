@@ -2,27 +2,37 @@
 
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from PIL import Image
+from safetensors import SafetensorError
+from safetensors.torch import save_file
+from torch import Tensor
 
+from skypart.datasets import open_dataset
+from skypart.datasets.records import Dataset, Position, Record, TestSplit
 from skypart.errors import SkyPartError
+from skypart.evaluation.protocol import Protocol, evaluate
 from skypart.experiments import run as module
 from skypart.experiments.command import run_command
-from skypart.experiments.measure import CLEAN, load_scores
+from skypart.experiments.measure import CLEAN, _rank_split, load_scores
 from skypart.experiments.plan import build_plan, read_plan, recipe_file
 from skypart.experiments.report import write_report
 from skypart.experiments.run import Comparison, Options, run_experiment
-from skypart.experiments.tables import build_sheets
+from skypart.experiments.tables import Cell, Sheet, build_sheets, reference_of, row_plans
+from skypart.model import storage
+from skypart.model.storage import load_model
 from skypart.training.loop import Result, train
 from skypart.training.recipe import load_recipe
 from skypart.training.setup import Run
 from tests.training.fake_data import make_sues
 from tests.training.small_runs import small_recipe, write_recipe
 
-PLANS = sorted(path for path in module.PLANS.glob("*.toml") if not path.stem.startswith("small"))
+PLANS = [module.PLANS / f"{name}.toml" for name in module.plan_names()]
 PLAN = """
 title = "Two heads"
 about = "For a test."
@@ -88,7 +98,10 @@ def test_one_command_trains_evaluates_and_writes_everything(done: tuple[Path, Pa
         "gem-seed1", "gem-seed2", "skypart-seed1", "skypart-seed2",
     ]  # fmt: skip
     names = {path.name for path in (out / "tables").iterdir()}
-    for table in ("headline", "altitudes", "weather-paper-D2S", "weather-paper-S2D", "differences", "kendall"):
+    for table in (
+        "headline", "details-D2S", "details-S2D", "altitudes-D2S", "altitudes-S2D", "seeds", "weather-paper-D2S",
+        "weather-paper-S2D", "weatherAP-paper-D2S", "weatherAP-paper-S2D", "differences", "kendall",
+    ):  # fmt: skip
         assert {f"{table}.{suffix}" for suffix in ("json", "csv", "md", "tex")} <= names
     figures = {path.name for path in (out / "figures").iterdir()}
     assert {"pareto.png", "radar-paper-D2S.png", "drop-paper-S2D.png", "parts-skypart.png"} <= figures
@@ -105,7 +118,9 @@ def test_numbers_in_the_tables_are_those_of_the_queries(done: tuple[Path, Path, 
     column = headline["headings"].index("D→S R@1")
     by_seed = []
     for seed in (1, 2):
-        scores, about = load_scores(out / "scores" / f"gem-seed{seed}.npz")
+        stored = load_scores(out / "scores" / f"gem-seed{seed}.npz")
+        assert stored is not None
+        scores, about = stored
         assert about["seed"] == seed and about["wrapper"] == ""
         splits = [split for name, split in scores.conditions[CLEAN].items() if name.startswith("D2S")]
         by_seed.append(np.mean([100 * np.mean(split.first == 0) for split in splits]))
@@ -114,6 +129,96 @@ def test_numbers_in_the_tables_are_those_of_the_queries(done: tuple[Path, Path, 
     assert row[column + 2]["text"] == f"{np.mean(by_seed) - reference:+.2f}"
     assert headline["blocks"] == {"1": "B. Branches", "2": "Peers"}
     assert any("(quoted)" in row[0]["text"] for row in headline["rows"])
+
+
+def test_tables_of_each_direction_altitude_and_seed_stand_beside_the_paper(
+    done: tuple[Path, Path, Comparison],
+) -> None:
+    found = done[2]
+    sheets = {sheet.name: sheet for sheet in build_sheets(found)}
+    scores = found.rows["GeM"]
+    for direction in ("D2S", "S2D"):
+        altitudes = sheets[f"altitudes-{direction}"]
+        assert altitudes.headings == [
+            "method", "150m R@1", "150m AP", "200m R@1", "200m AP", "250m R@1", "250m AP", "300m R@1", "300m AP",
+            "mean R@1",
+        ]  # fmt: skip
+        rows = {row[0].text: [cell.text for cell in row] for row in altitudes.rows}
+        values = [100 * s.conditions[CLEAN][f"{direction} 200m"].ap.mean() for s in scores]
+        assert rows["GeM"][4] == f"{np.mean(values):.2f} ± {np.std(values, ddof=1):.2f}"
+        assert rows["GeM"][-1].split()[0] == f"{np.mean([s.headline(CLEAN, direction) for s in scores]):.2f}"
+        details = sheets[f"details-{direction}"]
+        assert details.headings == ["method", "R@1", "R@5", "R@10", "R@top1", "AP", "AP standard"]
+        cells = {row[0].text: [cell.text for cell in row] for row in details.rows}
+        top = [np.mean([s.headline(CLEAN, direction, "R@top1")]) for s in scores]
+        assert cells["GeM"][4].split()[0] == f"{np.mean(top):.2f}"
+        assert altitudes.blocks == details.blocks == {1: "B. Branches", 2: "Peers"}
+    quoted = next(row for row in sheets["altitudes-D2S"].rows if row[0].text == "SkyPart (paper) (quoted)")
+    assert [cell.text for cell in quoted[1:]] == [
+        "97.25", "97.90", "98.75", "99.33", "99.30", "99.64", "99.60", "99.77", "98.74",
+    ]  # fmt: skip
+    assert all(cell.mark == "quoted" for cell in quoted)
+    seeds = {row[0].text: [cell.text for cell in row] for row in sheets["seeds"].rows}
+    ours = [s.headline(CLEAN, "S2D") for s in scores]
+    assert seeds["GeM"][5:] == [f"{v:.2f}" for v in (*ours, np.mean(ours), np.std(ours, ddof=1))]
+    wet = {row[0].text: [cell.text for cell in row] for row in sheets["weatherAP-paper-D2S"].rows}
+    fog = [s.headline("paper/fog", "D2S", "AP") for s in scores]
+    assert wet["GeM"][2].split()[0] == f"{np.mean(fog):.2f}"
+    assert any("(quoted)" in name for name in wet)
+
+
+def test_sdm_of_queries_gives_the_sdm_of_the_protocol() -> None:
+    rng = np.random.default_rng(3)
+
+    def somewhere() -> Position:
+        return Position(120 + rng.normal() / 9e3, 30.0)
+
+    split = TestSplit(
+        "D2S",
+        None,
+        [
+            Record(Path(f"q{n}"), "drone", str(n // 2), position=Position(120 + rng.normal() / 9e3, 30.0))
+            for n in range(10)
+        ],
+        [
+            Record(Path(f"g{n}"), "satellite", str(n), position=Position(120 + rng.normal() / 9e3, 30.0))
+            for n in range(7)
+        ],
+    )
+    query, gallery = (rng.standard_normal((n, 4)).astype(np.float32) for n in (10, 7))
+    scores = _rank_split(split, query, gallery)
+    assert scores.metrics[-3:] == ("SDM@1", "SDM@3", "SDM@5") and int(scores.gallery) == 7
+    vectors = {record.path: v for record, v in zip([*split.query, *split.gallery], [*query, *gallery], strict=True)}
+    dataset = Dataset("denseuav", "x", Path(), [], [split])
+    expected = evaluate(dataset, vectors, Protocol(14, "bicubic")).splits[0].metrics
+    for name in ("R@1", "R@5", "R@top1", "AP", "AP standard", "SDM@1", "SDM@3", "SDM@5"):
+        assert scores.metric(name).mean() == pytest.approx(expected[name], abs=1e-4), name
+    unknown = replace(split, query=[replace(record, position=None) for record in split.query])
+    assert _rank_split(unknown, query, gallery).metrics[-1] == "AP standard"
+
+
+def test_scores_of_an_older_version_are_measured_again(tmp_path: Path) -> None:
+    file = tmp_path / "old.npz"
+    np.savez(file, about=json.dumps({"format": 1, "digest": "x"}))
+    assert load_scores(file) is None
+    np.savez(file, about="nonsense")
+    with pytest.raises(SkyPartError, match=r"old\.npz: damaged"):
+        load_scores(file)
+
+
+def test_names_with_signs_of_latex_are_escaped() -> None:
+    sheet = Sheet("x", "50 % of {a} ~ b^2", ["Δ R@1"], [[Cell("c_1 & $2 \\x → ±", "large")]])
+    made = sheet.to_latex()
+    assert r"\caption{50 \% of \{a\} \textasciitilde{} b\textasciicircum{}2}" in made
+    assert r"\textcolor{blue}{c\_1 \& \$2 \textbackslash{}x $\to$ $\pm$}" in made
+
+
+def test_a_plan_without_a_reference_compares_with_its_first_row(done: tuple[Path, Path, Comparison]) -> None:
+    found = replace(done[2], plan=done[2].plan.model_copy(update={"reference": ""}))
+    plans = row_plans(found)
+    assert [reference_of(found, plan) for plan in plans] == [None, "SkyPart", "SkyPart", "SkyPart"]
+    lifted = replace(found, plan=found.plan.model_copy(update={"lift": "CLS-only"}))
+    assert [reference_of(lifted, plan) for plan in plans] == [None] * 4
 
 
 def test_readouts_and_wrappers_change_the_scores_not_the_weights(done: tuple[Path, Path, Comparison]) -> None:
@@ -189,9 +294,19 @@ def test_a_dry_run_prints_the_plan_with_an_estimate_and_writes_nothing(
         (('run = "GeM"\nblock', 'run = "Nobody"\nblock'), "'Nobody', which is no run"),
         (('readout = "cls"', 'readout = "cls"\nreference = "Nobody"'), "'Nobody' is no row"),
         (('overrides = ["head.kind=gem"]', 'start = "Nobody"'), "starts from 'Nobody'"),
-        (('overrides = ["head.kind=gem"]', 'overrides = ["backbone.name=missing.safetensors"]'), "missing.safetensors"),
+        (
+            ('overrides = ["head.kind=gem"]', 'overrides = ["backbone.name=missing.safetensors"]'),
+            "missing.safetensors: no such file; check the path, or see `skypart doctor`; another backbone: --set backb",
+        ),
         (("[presets.small]", "[presets.other]"), "has no preset 'small'"),
         (('title = "Two heads"', "title = "), "not valid TOML"),
+        (('wrapper = "query_expansion"', 'wrapper = "magic"'), "the unknown wrapper 'magic'; choose one of query_exp"),
+        (('readout = "cls"', 'readout = "nonsense"'), "the head skypart has no readout 'nonsense'; choose one of full"),
+        (('run = "GeM"\nblock', 'run = "GeM"\nreadout = "part"\nblock'), "the head gem has no readout 'part'"),
+        (('overrides = ["head.kind=gem"]', 'only = ["smal"]'), "names the preset 'smal'; choose one of small"),
+        (("[1, 2]", "[2, 2]"), "seeds 2, 2: one is given twice"),
+        (("head.kind=gem", "distill.teacher=none.safetensors"), "none.safetensors"),
+        (('recipe = "recipe.toml"', 'recipe = { denseuav = "recipe.toml" }'), "has no recipe for sues200 data"),
     ],
 )
 def test_mistakes_in_a_plan_are_reported_before_any_work(
@@ -206,8 +321,9 @@ def test_mistakes_in_a_plan_are_reported_before_any_work(
 
 
 def test_missing_data_and_unknown_names_are_reported(tmp_path: Path, sues: Path) -> None:
-    with pytest.raises(SkyPartError, match=r"unknown experiment 'nothing'; choose one of .*peers"):
+    with pytest.raises(SkyPartError, match=r"unknown experiment 'nothing'; choose one of .*peers") as error:
         run_experiment("nothing", Options(out=tmp_path))
+    assert "small" not in str(error.value), "recipes are no comparisons"
     plan = write_plan(tmp_path, sues)
     with pytest.raises(SkyPartError, match="renders no data of its own; pass --data"):
         run_experiment(str(plan), Options(out=tmp_path / "out"))
@@ -215,6 +331,135 @@ def test_missing_data_and_unknown_names_are_reported(tmp_path: Path, sues: Path)
         run_experiment(str(plan), Options(out=tmp_path / "out", data=sues, test=sues))
     with pytest.raises(SkyPartError, match="compares no backbones"):
         run_experiment(str(plan), Options(out=tmp_path / "out", data=sues, backbones=("untrained:tiny",)))
+
+
+def test_data_that_lack_what_a_comparison_needs_are_reported_before_any_work(tmp_path: Path) -> None:
+    """Each data set lacks one thing; the message names its folder."""
+    broken = {}
+    for name in ("no test", "no drone", "no tiles", "one place"):
+        root = broken[name] = make_sues(tmp_path / name, locations=6)
+        places = sorted(path.name for path in (root / "satellite-view").iterdir())
+        (root / "train_ids.txt").write_text("\n".join(places if name == "no test" else places[:4]))
+        gone = {"no test": 0, "no drone": 4, "no tiles": 4, "one place": 3}[name]
+        view = {"no drone": "drone_view_512", "one place": "drone_view_512"}.get(name, "satellite-view")
+        for place in places[:gone]:
+            shutil.rmtree(root / view / place)
+    plan = write_plan(tmp_path, tmp_path)
+    for name, words in (
+        ("no test", "D2S 150m has no query images"),
+        ("no drone", "has no drone images to train on"),
+        ("no tiles", "has no satellite images to train on"),
+        ("one place", "fewer than two training locations have both views"),
+    ):
+        with pytest.raises(SkyPartError) as error:
+            run_experiment(str(plan), Options(out=tmp_path / "out", data=broken[name], device="cpu"))
+        assert words in str(error.value) and str(broken[name]) in str(error.value)
+    with pytest.raises(SkyPartError, match="nothing here"):
+        run_experiment(str(plan), Options(out=tmp_path / "out", data=tmp_path / "nothing here", device="cpu"))
+    assert not (tmp_path / "out").exists()
+
+
+def test_altitudes_are_needed_only_where_a_run_differs_by_them(sues: Path, tmp_path: Path) -> None:
+    dataset = open_dataset(sues)
+    without = replace(dataset, train=[replace(record, altitude=None) for record in dataset.train])
+    plan_file = write_plan(tmp_path, sues, PLAN.replace("head.kind=gem", "loss.alt=false"))
+    plan = read_plan(plan_file)
+    options = Options(out=tmp_path / "out", data=sues, device="cpu")
+    jobs = module._jobs(plan, plan_file, plan.presets["small"], options, dataset, (1,))
+    module._check_data(plan, dataset, jobs)
+    module._check_data(plan, without, jobs[:1])
+    with pytest.raises(SkyPartError, match=r"has no altitudes, so that mine cannot compare 'GeM'"):
+        module._check_data(plan, without, jobs)
+
+
+def test_a_disk_that_is_too_small_is_reported_before_training(
+    sues: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan = write_plan(tmp_path, sues)
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=1_000_000))
+    monkeypatch.setattr(module, "train", lambda _: pytest.fail("training began"))
+    with pytest.raises(SkyPartError, match=r"need about 0\.0 GB, but the disk has 0\.0 GB left; free disk space"):
+        run_experiment(str(plan), Options(out=tmp_path / "out", data=sues, device="cpu"))
+
+
+def test_a_disk_that_fills_keeps_finished_runs(sues: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    plan = write_plan(tmp_path, sues, PLAN.replace('weather = ["paper"]', ""))
+    options = Options(out=tmp_path / "out", data=sues, device="cpu", seeds=(1,))
+    saved: list[str] = []
+
+    def full_disk(state: dict[str, Tensor], path: Path, metadata: dict[str, str]) -> None:
+        if "gem-seed1" in str(path):
+            raise SafetensorError("Error while serializing: I/O error: No space left on device (os error 28)")
+        saved.append(path.parent.name)
+        save_file(state, path, metadata=metadata)
+
+    monkeypatch.setattr(storage, "save_file", full_disk)
+    with pytest.raises(SkyPartError, match=r"gem-seed1/.*No space left on device.*free disk space"):
+        run_experiment(str(plan), options)
+    assert "skypart-seed1" in saved
+    kept = tmp_path / "out" / "runs" / "skypart-seed1"
+    assert (kept / "finished.json").is_file() and (kept / "model.safetensors").is_file()
+    assert not list((tmp_path / "out").rglob(".*.tmp-*"))
+
+    trained: list[str] = []
+
+    def counted(run: Run) -> Result:
+        trained.append(run.folder.name)
+        return train(run)
+
+    monkeypatch.setattr(storage, "save_file", save_file)
+    monkeypatch.setattr(module, "train", counted)
+    assert run_experiment(str(plan), options) is not None
+    assert trained == ["gem-seed1"]
+
+
+def test_a_run_stays_finished_when_recipes_gain_settings(done: tuple[Path, Path, Comparison], sues: Path) -> None:
+    folder, plan_file, _ = done
+    plan = read_plan(plan_file)
+    options = Options(out=folder / "out", data=sues, device="cpu")
+    job = module._jobs(plan, plan_file, plan.presets["small"], options, open_dataset(sues), (1,))[0]
+    note = job.folder / "finished.json"
+    before = note.read_text()
+    assert job.finished
+    try:
+        older = json.loads(before)
+        del older["backbone"]["polar"]
+        note.write_text(json.dumps(older))
+        assert job.finished, "a setting that did not exist had its default"
+        older["backbone"]["polar"] = True
+        note.write_text(json.dumps(older))
+        assert not job.finished
+        note.write_text("[]")
+        assert not job.finished
+    finally:
+        note.write_text(before)
+
+
+def test_departures_at_inference_and_the_polar_warp_run_end_to_end(sues: Path, tmp_path: Path) -> None:
+    rows = "".join(
+        f'[[rows]]\nname = "{name}"\nrun = "SkyPart"\nwrapper = "{name}"\n'
+        for name in ("tent", "token_merging", "multi_crop", "k_reciprocal")
+    )
+    text = PLAN.split("[[rows]]")[0].replace('name = "GeM"\noverrides = ["head.kind=gem"]', 'name = "polar"\n'
+        'overrides = ["backbone.polar=true"]')  # fmt: skip
+    text = text.replace('weather = ["paper"]\n', "").replace("[1, 2]", "[1]").replace("pareto", "parts")
+    plan = write_plan(
+        tmp_path, sues, text + '[[rows]]\nname = "SkyPart"\nrun = "SkyPart"\n' + rows
+        + '[[rows]]\nname = "polar"\nrun = "polar"\n',
+    )  # fmt: skip
+    found = run_command(str(plan), Options(out=tmp_path / "out", data=sues, device="cpu"))
+    assert found is not None
+    single = found.rows["SkyPart"][0]
+    for name in ("tent", "token_merging", "multi_crop", "polar"):
+        assert (found.rows[name][0].digest == single.digest) == (name == "tent"), "Tent adapts anew for every split"
+    for name in ("multi_crop", "polar"):
+        other = found.rows[name][0]
+        assert not np.array_equal(other.queries(CLEAN, "D2S", "AP")[0], single.queries(CLEAN, "D2S", "AP")[0]), name
+    assert load_model(tmp_path / "out" / "runs" / "polar-seed1" / "model.safetensors").preprocessing.polar
+    headline = json.loads((tmp_path / "out" / "tables" / "headline.json").read_text())
+    costs = {row[0]["text"]: row[2]["text"] for row in headline["rows"]}
+    assert costs["tent"] == costs["token_merging"] == costs["multi_crop"] == "", "no single pass"
+    assert costs["polar"] == costs["k_reciprocal"] == costs["SkyPart"] != ""
 
 
 @pytest.mark.parametrize("path", PLANS, ids=lambda path: path.stem)
@@ -225,6 +470,21 @@ def test_every_plan_holds_together_and_its_recipes_load(path: Path) -> None:
         for kind in ("sues200", "university1652", "denseuav"):
             for run in plan.all_runs(name):
                 load_recipe(recipe_file(path, preset, run, kind), [*preset.overrides, *run.overrides])
+
+
+def test_rows_of_axes_are_compared_with_the_label_of_the_lift() -> None:
+    axes: dict[str, dict[str, list[str]]] = {
+        "backbone": {"a": [], "b": []},
+        "head": {"CLS-only": [], "full": []},
+    }
+    content = {"name": "x", "title": "x", "presets": {"small": {"recipe": "r"}}, "axes": axes, "lift": "CLS-only"}
+    rows = build_plan(content, "x").all_rows("small")
+    assert {row.name: row.reference for row in rows} == {
+        "a, CLS-only": "",
+        "a, full": "a, CLS-only",
+        "b, CLS-only": "",
+        "b, full": "b, CLS-only",
+    }
 
 
 def test_axes_make_every_combination() -> None:

@@ -106,6 +106,17 @@ def test_grey_and_blur_occur_with_their_probabilities() -> None:
     assert 0.22 < np.mean(blurred) < 0.38
 
 
+def test_tiles_lose_their_colour_more_often_than_photos() -> None:
+    image, tiles = noise(28, 28), replace(NO_AUGMENTATION, grey=0.1, grey_tile=0.6)
+
+    def grey_share(drone: bool) -> float:
+        made = [tiles(image, Preprocessing(28), np.random.default_rng(seed), drone=drone) for seed in range(300)]
+        return float(np.mean([np.ptp(each, axis=2).max() <= 1 for each in made]))
+
+    assert 0.52 < grey_share(drone=False) < 0.68
+    assert 0.05 < grey_share(drone=True) < 0.16
+
+
 def test_rotation_is_off_by_default() -> None:
     image = np.zeros((56, 56, 3), dtype=np.uint8)
     image[:, 26:30] = 255

@@ -11,6 +11,7 @@ from skypart.losses.geopart import GeoPartLoss, LossInputs
 from skypart.losses.multi_similarity import MultiSimilarityLoss
 from skypart.losses.part_transport import PartTransportLoss, sinkhorn, transport_scores
 from skypart.losses.patch_mae import PatchMaeLoss
+from skypart.losses.sparsity import SparsityLoss
 from skypart.losses.triplet import triplet_loss
 from tests.losses.cases import IS_DRONE, LOCATION, LOCATIONS, D, normal
 
@@ -108,3 +109,15 @@ def test_they_are_off_by_default_and_one_switch_each() -> None:
         loss = GeoPartLoss(LossConfig(**usual, **{name: True}), LOCATIONS, widths)  # type: ignore[arg-type]
         report = loss(inputs)
         assert name in report.terms and bool(torch.isfinite(report.terms[name]))
+
+
+def test_sparsity_is_zero_at_its_target_and_pulls_every_image_towards_it() -> None:
+    """By hand: means of 1 and 0.5 are 0.25 above and below the target."""
+    term = SparsityLoss(0.75)
+    salience = torch.tensor([[1.0, 1.0], [1.0, 0.0]], requires_grad=True)
+    loss = term(salience)
+    assert loss.item() == pytest.approx(0.0625)
+    (gradient,) = torch.autograd.grad(loss, salience)
+    assert bool((gradient[0] > 0).all()) and bool((gradient[1] < 0).all())
+    assert term(torch.tensor([[1.0, 0.5], [0.75, 0.75]])).item() == pytest.approx(0.0)
+    assert not LossConfig().sparsity

@@ -12,9 +12,10 @@ from safetensors.torch import save_file
 
 import skypart
 from skypart.cli import main
+from skypart.embedding import shipped
 from skypart.errors import SkyPartError
 from skypart.images.preprocess import Preprocessing
-from skypart.model import SkyPart, catalogue, save_model, shipped
+from skypart.model import SkyPart, catalogue, save_model
 from skypart.model.sources import BACKBONES, resolve
 from tests.model.builders import TINY_VIT, scrambled_vit
 from tests.model.test_storage import altered

@@ -15,14 +15,24 @@ from skypart.images.preprocess import Preprocessing
 from skypart.maps.build import build_index
 from skypart.maps.index import MapIndex
 from skypart.maps.views import ViewOptions
-from skypart.position.confidence import Calibration
+from skypart.position.confidence import Calibration, ErrorSources, GroupErrors
 from tests.maps.makers import write_raster
 
 EDGE, NORTH = 500, 5_300_000.0
 """Edge of the map in metres and pixels, and UTM northing of its centre. It is on the central meridian of its zone, so
 grid north is true north."""
 TO_DEGREES = Transformer.from_crs("EPSG:32632", "EPSG:4326", always_xy=True)
-SURE = Calibration((0.0, 0.0, 1.0, 5.0, 0.0), 0.0, ((4.4, 0.02), (5.6, 0.98)), 0.5, 2.0, 2.0, 100, "by hand")
+SURE = Calibration(
+    weights=(0.0, 0.0, 1.0, 5.0, 0.0, 0.0, 0.0),
+    offset=0.0,
+    steps=((4.4, 0.02), (5.6, 0.98)),
+    threshold=0.5,
+    sources=ErrorSources(),
+    refined=GroupErrors(2.0, 1.0),
+    voted=GroupErrors(2.0, 1.0),
+    photos=100,
+    source="by hand",
+)
 """Confident from about 25 inliers and an inlier share of a third; made for ColourEmbedder."""
 OPTIONS = ViewOptions(sizes_m=(100.0, 150.0), overlap=0.5)
 Floats = NDArray[np.float32]
@@ -106,11 +116,11 @@ class ColourEmbedder(Embedder):
         return np.stack([_rings(each) for each in inputs])
 
     def embed_with_patches(self, inputs: Floats) -> tuple[Floats, PatchTokens]:
-        return np.stack([_rings(each) for each in inputs]), self.patch_tokens(inputs)
+        return self.embed_inputs(inputs), _tokens(inputs)
 
     def patch_tokens(self, inputs: Floats) -> PatchTokens:
         self.calls += len(inputs)
-        return PatchTokens(np.stack([_patches(each) for each in inputs])[None], (14, 14))
+        return _tokens(inputs)
 
 
 def _rings(planes: Floats) -> Floats:
@@ -121,6 +131,11 @@ def _rings(planes: Floats) -> Floats:
     parts = [small[ring == number] for number in range(6)]
     vector = np.concatenate([np.concatenate([part.mean(axis=0), part.std(axis=0) - 0.6]) for part in parts])
     return np.asarray(vector / np.linalg.norm(vector), dtype=np.float32)
+
+
+def _tokens(inputs: Floats) -> PatchTokens:
+    """The patches of all inputs."""
+    return PatchTokens(np.stack([_patches(each) for each in inputs])[None], (14, 14))
 
 
 def _patches(planes: Floats) -> Floats:

@@ -24,7 +24,7 @@ from skypart.position.calibrate import (
     run_calibration,
     store_calibration,
 )
-from skypart.position.confidence import Calibration
+from skypart.position.confidence import Calibration, ErrorSources
 from skypart.position.fix import Candidate, Fix, Hints, Place
 from skypart.position.labelled import LabelledPhoto, read_labelled
 from skypart.position.locate import Locator
@@ -266,9 +266,9 @@ def test_the_common_error_of_a_map_is_stored_as_its_floor(
     use_outcomes(monkeypatch, some)
     text = run_calibration(Locator(town, ColourEmbedder()), tmp_path, [], tmp_path / "c.png")
     stored = IndexManifest.read(town.folder).calibration
-    assert stored is not None and 9.8 < Calibration.from_dict(stored).floor_m < 13.0
+    assert stored is not None and 9.8 < Calibration.from_dict(stored).sources.map_m < 13.0
     assert "median 95 % radius          12 m" in text
-    assert fit_outcomes(some, "maps nobody will use").floor_m == 0.0, "only if asked for"
+    assert fit_outcomes(some, "maps nobody will use", sources=ErrorSources()).sources.map_m == 0.0, "only if asked for"
     before.write(town.folder)
 
 

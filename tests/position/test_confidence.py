@@ -14,6 +14,8 @@ from skypart.position.confidence import (
     CORRECT_WITHIN_M,
     FEATURES,
     Calibration,
+    ErrorSources,
+    GroupErrors,
     _isotonic,
     _threshold,
     conformal_quantile,
@@ -62,10 +64,10 @@ def shifted_outcomes(
 
 
 def test_features_follow_the_order_of_their_names() -> None:
-    assert len(FEATURES) == 5
-    row = features([evidence(0.8, 20.0, agreement=0.3)])
-    np.testing.assert_allclose(row, [[0.8, 0.3, math.log(21.0), 0.2, 0.4]])
-    assert features([]).shape == (0, 5)
+    assert len(FEATURES) == 7
+    row = features([replace(evidence(0.8, 20.0, agreement=0.3), layout=4.5)])
+    np.testing.assert_allclose(row, [[0.8, 0.3, math.log(21.0), 0.2, 0.4, 1.0, 4.5]])
+    assert features([]).shape == (0, 7)
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -182,9 +184,9 @@ def test_matched_and_voted_photos_have_separate_radii() -> None:
         found.append(evidence(0.9 if good else 0.3, 40.0 if refined else 0.0, 10.0))
         errors.append(float(abs(rng.normal(0, 3 if refined else 9))) if good else 500.0)
     calibration = fit_calibration(found, errors, "random")
-    assert 2.0 < calibration.voted / calibration.refined < 4.5
-    assert calibration.radius(evidence(0.9, 40.0, 20.0)) == calibration.refined * 20.0
-    assert calibration.radius(evidence(0.9, 0.0, 20.0)) == calibration.voted * 20.0
+    assert 2.0 < calibration.voted.matching / calibration.refined.matching < 4.5
+    assert calibration.radius(evidence(0.9, 40.0, 20.0)) == pytest.approx(calibration.refined.matching * 20.0)
+    assert calibration.radius(evidence(0.9, 0.0, 20.0)) == pytest.approx(calibration.voted.matching * 20.0)
 
 
 def test_photos_from_outside_have_infinite_errors_but_leave_a_finite_radius() -> None:
@@ -192,14 +194,14 @@ def test_photos_from_outside_have_infinite_errors_but_leave_a_finite_radius() ->
     outside = [evidence(0.3)] * 40
     calibration = fit_calibration([*good, *outside], [5.0] * 60 + [math.inf] * 40, "both")
     assert calibration.confidence(good[0]) >= calibration.threshold > calibration.confidence(outside[0])
-    assert calibration.refined == pytest.approx(0.5)
-    assert math.isinf(calibration.voted), "there was no voted photo"
+    assert calibration.refined.matching == pytest.approx(0.5)
+    assert math.isinf(calibration.voted.scale), "there was no voted photo"
 
 
 def test_the_radius_of_a_small_group_is_at_least_its_largest_error() -> None:
     found = [evidence(0.9)] * 60 + [evidence(0.9, 0.0)] * 8 + [evidence(0.3)] * 20
     calibration = fit_calibration(found, [5.0] * 60 + [30.0] * 8 + [math.inf] * 20, "both")
-    assert calibration.refined == pytest.approx(0.5) and calibration.voted == pytest.approx(3.0)
+    assert calibration.refined.matching == pytest.approx(0.5) and calibration.voted.matching == pytest.approx(3.0)
 
 
 @pytest.mark.parametrize(
@@ -218,14 +220,14 @@ def test_too_few_or_one_sided_photos_raise(errors: list[float], words: str) -> N
 def test_uninformative_evidence_accepts_no_photo() -> None:
     """All photos have the same evidence and half are wrong."""
     calibration = fit_calibration([evidence(0.5)] * 40, [5.0] * 20 + [900.0] * 20, "same")
-    assert calibration.confidence(evidence(0.5)) < calibration.threshold and calibration.refined == math.inf
+    assert calibration.confidence(evidence(0.5)) < calibration.threshold and calibration.refined.scale == math.inf
 
 
 @pytest.mark.parametrize("infinite", [False, True])
 def test_a_calibration_is_the_same_after_json(infinite: bool) -> None:
     calibration = fit_calibration(*random_outcomes(np.random.default_rng(3), 200), "a town")
     if infinite:
-        calibration = Calibration(**(vars(calibration) | {"voted": math.inf}))
+        calibration = Calibration(**(vars(calibration) | {"voted": GroupErrors(0.0, math.inf)}))
     text = json.dumps(calibration.to_dict(), allow_nan=False)
     again = Calibration.from_dict(json.loads(text))
     assert again == calibration
@@ -255,7 +257,7 @@ def test_a_damaged_calibration_raises(change: dict[str, Any]) -> None:
 
 def test_the_default_calibration_can_be_read_and_used() -> None:
     calibration = default_calibration()
-    assert 0 < calibration.threshold < 1 and calibration.refined > 0 and calibration.voted > 0
+    assert 0 < calibration.threshold < 1 and calibration.refined.matching > 0
     chances = [calibration.confidence(evidence(s, i)) for s, i in ((0.1, 0.0), (0.5, 10.0), (0.95, 90.0))]
     assert chances == sorted(chances) and chances[0] < calibration.threshold
 
@@ -266,11 +268,11 @@ def test_the_default_calibration_belongs_to_the_default_model() -> None:
 
 def test_the_floor_is_part_of_every_radius_and_is_stored() -> None:
     plain = fit_calibration(*random_outcomes(np.random.default_rng(2), 300), "random")
-    floored = replace(plain, floor_m=12.0)
+    floored = replace(plain, sources=ErrorSources(map_m=12.0))
     shown = evidence(0.8, 40.0, scale=5.0)
     assert floored.radius(shown) == pytest.approx(math.hypot(plain.radius(shown), 12.0))
     assert Calibration.from_dict(floored.to_dict()) == floored
-    assert default_calibration().floor_m > 0.0
+    assert default_calibration().sources.map_m > 0.0
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -278,8 +280,8 @@ def test_a_common_error_becomes_the_floor_and_radii_still_hold(seed: int) -> Non
     rng = np.random.default_rng(seed)
     found, errors, offsets = shifted_outcomes(rng, 60, (6.0, -8.0))
     calibration = fit_calibration(found, errors, "shifted", offsets=offsets)
-    assert 9.8 < calibration.floor_m < 13.0
-    assert 1.5 < calibration.refined < 4.5, "individual errors of 1 m, 95 % of them within 2.4 m"
+    assert 9.8 < calibration.sources.map_m < 13.0
+    assert 1.5 < calibration.refined.matching < 4.5, "individual errors of 1 m, 95 % of them within 2.4 m"
     found, errors, _ = shifted_outcomes(rng, 500, (6.0, -8.0), outside=0)
     inside = np.mean([error <= calibration.radius(e) for e, error in zip(found, errors, strict=True)])
     assert 0.9 < inside < 1.0 and calibration.radius(found[0]) < 14.0
@@ -288,10 +290,10 @@ def test_a_common_error_becomes_the_floor_and_radii_still_hold(seed: int) -> Non
 def test_without_directions_or_a_common_error_the_floor_is_almost_zero() -> None:
     found, errors, offsets = shifted_outcomes(np.random.default_rng(1), 60, (6.0, -8.0))
     plain = fit_calibration(found, errors, "shifted")
-    assert plain.floor_m == 0.0 and plain.refined > 11.0
+    assert plain.sources.map_m == 0.0 and plain.refined.matching > 11.0
     assert fit_calibration(found, errors, "shifted", offsets=[(math.nan, math.nan)] * len(errors)) == plain
     found, errors, offsets = shifted_outcomes(np.random.default_rng(1), 60, (0.0, 0.0))
-    assert fit_calibration(found, errors, "centred", offsets=offsets).floor_m < 0.6
+    assert fit_calibration(found, errors, "centred", offsets=offsets).sources.map_m < 0.6
 
 
 def test_the_common_error_is_estimated_per_map() -> None:
@@ -300,14 +302,14 @@ def test_the_common_error_is_estimated_per_map() -> None:
     one, other = shifted_outcomes(rng, 40, (10.0, 0.0)), shifted_outcomes(rng, 40, (-10.0, 0.0))
     found, errors, offsets = one[0] + other[0], one[1] + other[1], one[2] + other[2]
     names = ["a"] * 55 + ["b"] * 55
-    assert 9.8 < fit_calibration(found, errors, "two", offsets=offsets, maps=names).floor_m < 13.0
-    assert fit_calibration(found, errors, "two", offsets=offsets).floor_m < 1.0
+    assert 9.8 < fit_calibration(found, errors, "two", offsets=offsets, maps=names).sources.map_m < 13.0
+    assert fit_calibration(found, errors, "two", offsets=offsets).sources.map_m < 1.0
 
 
 def test_a_wrong_photo_does_not_count_for_the_common_error() -> None:
     found, errors, offsets = shifted_outcomes(np.random.default_rng(4), 99, (0.0, 5.0))
     found, errors, offsets = [evidence(0.93, scale=1.0), *found], [2_000.0, *errors], [(2_000.0, 0.0), *offsets]
-    assert 4.8 < fit_calibration(found, errors, "one wrong", offsets=offsets).floor_m < 8.0
+    assert 4.8 < fit_calibration(found, errors, "one wrong", offsets=offsets).sources.map_m < 8.0
 
 
 @pytest.mark.parametrize(("photos", "known"), [(9, False), (10, True)])
@@ -316,7 +318,7 @@ def test_the_common_error_of_a_map_needs_ten_accepted_photos(photos: int, known:
     mine, others = shifted_outcomes(rng, photos, (0.0, 9.0), outside=0), shifted_outcomes(rng, 40, (0.0, 0.0))
     found, errors, offsets = mine[0] + others[0], mine[1] + others[1], mine[2] + others[2]
     names = ["small"] * photos + ["large"] * len(others[0])
-    assert (fit_calibration(found, errors, "two", offsets=offsets, maps=names).floor_m > 8.0) == known
+    assert (fit_calibration(found, errors, "two", offsets=offsets, maps=names).sources.map_m > 8.0) == known
 
 
 @pytest.mark.parametrize(("count", "limit"), [(4, math.inf), (5, 3.0), (19, 3.0), (20, 3.0)])
@@ -324,14 +326,17 @@ def test_the_radius_of_voted_photos_by_their_number(count: int, limit: float) ->
     """Below 5 it is infinite; below 20 it is the largest ratio of the group; from 20 on the group's own quantile."""
     found = [evidence(0.9)] * 60 + [evidence(0.9, 0.0)] * count + [evidence(0.3)] * 20
     calibration = fit_calibration(found, [5.0] * 60 + [30.0] * count + [math.inf] * 20, "both")
-    assert calibration.voted == pytest.approx(limit) and calibration.refined == pytest.approx(0.5)
+    assert math.isinf(calibration.voted.scale) == math.isinf(limit)
+    if math.isfinite(limit):
+        assert calibration.voted.matching * calibration.voted.scale == pytest.approx(limit)
+    assert calibration.refined.matching == pytest.approx(0.5)
 
 
 def test_a_large_group_uses_its_own_quantile_and_not_its_maximum() -> None:
     ratios = [0.1 * i for i in range(1, 41)]  # the ceil(0.95 * 41) = 39th smallest of 40 is 3.9
     found = [evidence(0.9, scale=10.0)] * 40 + [evidence(0.3)] * 20
     calibration = fit_calibration(found, [10.0 * ratio for ratio in ratios] + [math.inf] * 20, "one")
-    assert calibration.refined == pytest.approx(3.9)
+    assert calibration.refined.matching == pytest.approx(3.9)
 
 
 def test_fixes_are_correct_within_50_m() -> None:
@@ -348,4 +353,49 @@ def test_the_floor_is_at_least_the_common_error() -> None:
     found = [evidence(0.9, scale=1.0)] * 40 + [evidence(0.3)] * 20
     errors = [math.hypot(*offset) for offset in offsets] + [math.inf] * 20
     missing = [(math.nan, math.nan)] * 20
-    assert fit_calibration(found, errors, "by hand", offsets=[*offsets, *missing]).floor_m == pytest.approx(1.0)
+    assert fit_calibration(found, errors, "by hand", offsets=[*offsets, *missing]).sources.map_m == pytest.approx(1.0)
+
+
+def test_the_parts_of_the_radius_follow_tilt_and_ground_width() -> None:
+    """By hand: 10 m of height at 45 degrees is 10 m of ground; 4 degrees at 100 m of ground and 30 degrees is 14 m."""
+    sources = ErrorSources(map_m=15.0, height_m=10.0, camera_deg=4.0)
+    oblique = replace(evidence(0.9), tilt_deg=45.0, ground_m=0.0, scale_m=3.0)
+    assert sources.parts(oblique, 2.0) == pytest.approx((15.0, 10.0, 0.0, 6.0))
+    low = replace(evidence(0.9), tilt_deg=30.0, ground_m=100.0)
+    assert sources.parts(low, 0.0)[2] == pytest.approx(math.radians(4.0) * 200.0)
+    nadir = replace(evidence(0.9), tilt_deg=90.0, ground_m=100.0)
+    assert sources.parts(nadir, 0.0)[1] == 0.0
+    horizon = [sources.parts(replace(evidence(0.9), tilt_deg=tilt), 0.0)[1] for tilt in (0.0, 5.0, 10.0)]
+    assert len(set(horizon)) == 1 and math.isfinite(horizon[0])
+
+
+def test_the_radius_is_the_hypotenuse_of_its_parts() -> None:
+    found, errors = random_outcomes(np.random.default_rng(2), 300)
+    calibration = fit_calibration(found, errors, "random", sources=ErrorSources(12.0, 8.0, 3.0))
+    parts = calibration.error_parts(replace(found[0], tilt_deg=40.0, ground_m=90.0))
+    assert min(parts.map_m, parts.terrain_m, parts.camera_m) > 0.0
+    total = math.hypot(parts.map_m, parts.terrain_m, parts.camera_m, parts.matching_m)
+    assert parts.total_m == pytest.approx(total)
+
+
+def test_assumed_errors_do_not_change_how_many_photos_are_covered() -> None:
+    """Photos without such errors get the same coverage: the fit scales the whole radius."""
+    rng = np.random.default_rng(8)
+    for sources in (ErrorSources(), ErrorSources(15.0, 10.0, 4.0), ErrorSources(0.1, 0.1, 0.1)):
+        calibration = fit_calibration(*random_outcomes(rng, 800), "random", sources=sources)
+        found, errors = random_outcomes(rng, 3000)
+        taken = [e for e in zip(found, errors, strict=True) if calibration.confidence(e[0]) >= calibration.threshold]
+        inside = np.mean([error <= calibration.radius(e) for e, error in taken])
+        assert 0.9 < inside < 0.99
+
+
+def test_evidence_unlike_that_of_the_calibration_photos_widens_the_radius() -> None:
+    found, errors = random_outcomes(np.random.default_rng(2), 300)
+    tilted = [replace(e, tilt_deg=50.0 + i % 40, ground_m=80.0 + i % 50) for i, e in enumerate(found)]
+    calibration = fit_calibration(tilted, errors, "random", sources=ErrorSources(12.0, 8.0, 3.0))
+    usual = replace(tilted[0], tilt_deg=70.0, ground_m=100.0, similarity=0.8)
+    assert calibration.widening(usual) == 1.0
+    low, lower = (calibration.widening(replace(usual, tilt_deg=tilt)) for tilt in (40.0, 30.0))
+    assert 1.0 < low < lower
+    huge = replace(usual, ground_m=5_000.0)
+    assert calibration.widening(huge) == 4.0 and calibration.radius(huge) > 4.0 * calibration.radius(usual)

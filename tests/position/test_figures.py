@@ -98,12 +98,13 @@ def test_fixes_are_drawn_with_circle_error_line_and_number() -> None:
     behind = background(frame)
     axes = draw_fixes(behind, [found, Fix(photo="b", reason="dark")], truth, "two").axes[0]
     (circle,) = (patch for patch in axes.patches if isinstance(patch, Circle))
-    assert circle.get_radius() == 40.0 and circle.get_center() == pytest.approx((100.0, 50.0), abs=0.3)
+    assert circle.get_radius() == 40.0 and circle.get_center() == pytest.approx((250.0, 225.0), abs=0.3)
     lines = [np.asarray(line.get_xydata()) for line in axes.get_lines() if len(np.asarray(line.get_xydata())) == 2]
-    np.testing.assert_allclose(lines[0], [[100.0, 50.0], [0.0, 0.0]], atol=0.3)
+    np.testing.assert_allclose(lines[0], [[250.0, 225.0], [150.0, 175.0]], atol=0.3)
     assert [text.get_text() for text in axes.texts] == ["1", "2"] and axes.get_title() == "two"
-    assert axes.get_xlim() == pytest.approx((-150.0, 250.0), abs=1.0), "a margin of 150 m"
-    assert axes.get_xlabel() == "metres east of 48.00000° N, 16.00000° E"
+    assert axes.get_xlim() == pytest.approx((0.0, 400.0), abs=1.0), "a margin of 150 m"
+    corner = frame.to_degrees(-150.0, -175.0)
+    assert axes.get_xlabel() == f"metres east of {float(corner.latitude):.5f}° N, {float(corner.longitude):.5f}° E"
     legend = axes.get_legend()
     assert legend is not None and "true position" in [text.get_text() for text in legend.get_texts()]
 

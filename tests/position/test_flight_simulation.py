@@ -1,6 +1,7 @@
 """On simulated flights the radius holds through turns, hovering, weather, outages and legs outside the map."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -8,11 +9,19 @@ from benchmarks.flight_simulation import Sensors, lost_after, run_filter, simula
 
 from skypart.position.live import FLYING
 
+GOOD_LOCATOR = Sensors(
+    missing=0.06, missing_in_weather=0.55, false_accepts=0.052, radius_m=9.0, map_error_m=6.0, shift_quantile=0.8
+)
+"""A locator with narrow radii, on maps whose shift is larger than that of four maps in five. benchmarks/flight.py has
+the figures for the shipped calibration, and for shifts drawn at random."""
+
 
 @pytest.mark.slow
 @pytest.mark.parametrize("velocity", ["none", "flow", "odometry"])
 def test_the_radius_holds_on_simulated_flights(velocity: str) -> None:
-    outcomes = [run_filter(simulate_flight(seed), Sensors(velocity=velocity), FLYING, seed) for seed in range(3)]
+    outcomes = [
+        run_filter(simulate_flight(seed), replace(GOOD_LOCATOR, velocity=velocity), FLYING, seed) for seed in range(3)
+    ]
     error, radius = (np.concatenate([getattr(each, name) for each in outcomes]) for name in ("error", "radius"))
     said = np.isfinite(error)
     assert 0.93 <= (error <= radius)[said].mean() <= 0.99

@@ -117,6 +117,14 @@ def test_files_that_are_not_videos_raise(tmp_path: Path) -> None:
         open_frames(tmp_path / "a.mp4", rate_hz=0.0)
 
 
+def test_a_list_of_videos_is_not_followed(tmp_path: Path) -> None:
+    film(tmp_path / "other.mp4")
+    (tmp_path / "list.mp4").write_text("ffconcat version 1.0\nfile other.mp4\n")
+    assert cv2.VideoCapture(str(tmp_path / "list.mp4"), cv2.CAP_FFMPEG).isOpened()  # FFmpeg would follow it
+    with pytest.raises(SkyPartError, match=r"list\.mp4: .* it is text"):
+        open_frames(tmp_path / "list.mp4")
+
+
 def test_photos_are_ordered_by_exif_time(tmp_path: Path) -> None:
     for name, second in (("c", 3), ("a", 7), ("b", 7), ("d", 7), ("e", 20)):
         save_photo(tmp_path / f"{name}.jpg", shot={0x9003: f"2024:05:06 07:08:{second:02}"})

@@ -5,12 +5,11 @@ import pytest
 from numpy.typing import NDArray
 
 from skypart.embedding import PatchTokens
+from skypart.embedding.patches import ImagePatches, PatchReader
 from skypart.geo.footprint import Footprint
 from skypart.geo.geodesy import LocalFrame
 from skypart.position.homography import Homography, Points, transform
 from skypart.position.matching import (
-    ImagePatches,
-    PatchReader,
     Refinement,
     alignment_score,
     match_patches,

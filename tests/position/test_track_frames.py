@@ -81,7 +81,7 @@ def test_the_radius_of_a_track_includes_the_map_error_of_the_calibration() -> No
     truth = straight(seconds)
     radius = calibration.radius(found[0])
     fixes = [
-        replace(fix_at(place, confidence=0.95), radius_m=radius, map_error_m=calibration.floor_m)
+        replace(fix_at(place, confidence=0.95), radius_m=radius, map_error_m=calibration.sources.map_m)
         for place in truth + rng.normal((6.0, -8.0), 1.0, (40, 2))
     ]
     points = track_frames(BlankFrames(seconds.tolist()), RecordedFixes(fixes), None, FRAME)

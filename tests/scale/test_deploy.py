@@ -3,6 +3,7 @@
 import re
 import shutil
 import subprocess
+import sys
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -10,8 +11,11 @@ from typing import Any
 import pytest
 import yaml
 
+from skypart.version import __version__
+
 ROOT = Path(__file__).resolve().parents[2]
 DEPLOY = ROOT / "deploy"
+DOCKERFILE = ROOT / "Dockerfile"
 SCRIPTS = sorted((DEPLOY / "slurm").glob("*.sbatch"))
 
 
@@ -23,13 +27,38 @@ def options_of(command: str) -> str:
     return re.sub(r"\x1b\[[0-9;]*m", "", CliRunner().invoke(app, [command, "--help"], env={"COLUMNS": "200"}).output)
 
 
+def tool(name: str) -> str:
+    """The path of a linter, of this environment if it has it; skips the test if there is none."""
+    found = shutil.which(name, path=str(Path(sys.executable).parent)) or shutil.which(name)
+    if found is None:
+        pytest.skip(f"{name} is not installed; the extra `dev` has it")
+    return found
+
+
 @pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: path.name)
 def test_slurm_scripts_are_valid_shell(script: Path) -> None:
     subprocess.run(["bash", "-n", str(script)], check=True)
-    if shellcheck := shutil.which("shellcheck"):
-        subprocess.run([shellcheck, str(script)], check=True)
     text = script.read_text()
     assert "set -euo pipefail" in text and "Not run" in text
+
+
+def test_shell_scripts_pass_shellcheck() -> None:
+    scripts = [*SCRIPTS, *(ROOT / "recipes").rglob("*.sh")]
+    assert len(scripts) >= 3
+    subprocess.run([tool("shellcheck"), *map(str, scripts)], check=True)
+
+
+def test_dockerfile_passes_hadolint() -> None:
+    subprocess.run([tool("hadolint"), str(DOCKERFILE)], check=True)
+
+
+def test_yaml_files_pass_yamllint() -> None:
+    subprocess.run([tool("yamllint"), "--strict", "deploy", "mkdocs.yml"], check=True, cwd=ROOT)
+
+
+def test_compose_file_meets_the_schema_of_compose() -> None:
+    command = [tool("check-jsonschema"), "--builtin-schema", "vendor.compose-spec", str(DEPLOY / "compose.yaml")]
+    subprocess.run(command, check=True)
 
 
 def test_options_used_in_deploy_exist() -> None:
@@ -44,7 +73,7 @@ def test_options_used_in_deploy_exist() -> None:
 
 
 def test_dockerfile_is_multi_stage_and_not_root() -> None:
-    lines = [line.strip() for line in (DEPLOY / "Dockerfile").read_text().splitlines()]
+    lines = [line.strip() for line in DOCKERFILE.read_text().splitlines()]
     stages = [line for line in lines if line.startswith("FROM ")]
     assert len(stages) == 2 and stages[0].endswith(" AS build")
     assert all(":" in stage and ":latest" not in stage for stage in stages)
@@ -58,15 +87,14 @@ def test_dockerfile_is_multi_stage_and_not_root() -> None:
     ]
     assert copied and all((ROOT / word).exists() for word in copied), "only what is in the repository is copied"
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
-    named = re.search(r"\[([\w,]+)\]\"", (DEPLOY / "Dockerfile").read_text())
-    assert named is not None and set(named[1].split(",")) <= set(extras)
+    for file in (DOCKERFILE, DEPLOY / "compose.yaml"):
+        named = re.search(r"EXTRAS(?:=|: \")\[([\w,]+)\]", file.read_text())
+        assert named is not None and set(named[1].split(",")) <= set(extras), file
 
 
-def test_dockerfile_passes_hadolint() -> None:
-    hadolint = shutil.which("hadolint")
-    if hadolint is None:
-        pytest.skip("hadolint is not installed")
-    subprocess.run([hadolint, str(DEPLOY / "Dockerfile")], check=True)
+def test_images_are_named_by_the_version_that_the_dockerfile_builds() -> None:
+    for file in (DOCKERFILE, DEPLOY / "compose.yaml", DEPLOY / "kuberay/index-job.yaml"):
+        assert set(re.findall(r"skypart:([\d.]+)", file.read_text())) == {__version__}, file
 
 
 def test_compose_file_names_only_services_and_volumes_it_has() -> None:
@@ -96,6 +124,18 @@ def test_kuberay_job_has_what_a_ray_job_needs() -> None:
         mounts = {mount["name"] for container in pod["containers"] for mount in container["volumeMounts"]}
         assert mounts == {volume["name"] for volume in pod["volumes"]}
         assert all(container["securityContext"]["runAsNonRoot"] for container in pod["containers"])
+
+
+def test_kuberay_pods_meet_the_schema_of_kubernetes() -> None:
+    kubernetes_validate = pytest.importorskip("kubernetes_validate", reason="the extra `dev` has it")
+    job: dict[str, Any] = yaml.safe_load((DEPLOY / "kuberay/index-job.yaml").read_text())
+    cluster = job["spec"]["rayClusterSpec"]
+    for group in (cluster["headGroupSpec"], *cluster["workerGroupSpecs"]):
+        pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "ray"}, **group["template"]}
+        kubernetes_validate.validate(pod, "1.30", strict=True)
+        pod["spec"] = pod["spec"] | {"container": []}
+        with pytest.raises(kubernetes_validate.ValidationError, match="container"):
+            kubernetes_validate.validate(pod, "1.30", strict=True)
 
 
 @pytest.mark.skipif(shutil.which("caddy") is None, reason="caddy is not installed")

@@ -18,7 +18,7 @@ from skypart.maps.store import Circle, Store, ViewBatch, open_store
 from skypart.maps.store.embedded import EmbeddedStore
 from skypart.maps.store.remote import BlockCache, Bucket
 from tests.maps.store.builders import footprints, make_batch, unit_vectors
-from tests.position.stand_in import SURE, ColourEmbedder, Shot, quilt, write_quilt
+from tests.position.stand_in import OPTIONS, SURE, ColourEmbedder, Shot, quilt, write_quilt
 from tests.scale.s3_server import KEYS, Server, running_server
 
 QUERIES = unit_vectors(20, 99)
@@ -78,7 +78,8 @@ def test_remote_search_equals_the_local_one(published: tuple[EmbeddedStore, Stor
 def test_blocks_are_read_once_and_only_where_needed(
     s3: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("skypart.maps.store.remote.BLOCK_BYTES", 4096)
+    for module in ("remote.rows", "segment"):
+        monkeypatch.setattr(f"skypart.maps.store.{module}.BLOCK_BYTES", 4096)
     table = footprints(4000, 0)
     table[:, 0], table[:, 1] = np.arange(4000) * 0.01, 5.0
     with EmbeddedStore(tmp_path / "store") as store:
@@ -119,6 +120,43 @@ def test_damaged_cache_is_read_again(published: tuple[EmbeddedStore, Store], cac
     for file in cache.rglob("*.block"):
         file.write_bytes(file.read_bytes()[:-1] + b"\xff")
     assert remote.search(QUERIES, 3) == local.search(QUERIES, 3)
+
+
+def test_vectors_of_another_state_are_never_searched(s3: Server, tmp_path: Path, cache: Path) -> None:
+    """Half published: the manifest is new, and the vectors are those of another model, with the same name and size."""
+    table = footprints(300, 0)
+    for name, seed in (("old", 1), ("new", 2)):
+        with EmbeddedStore(tmp_path / name) as store:
+            store.add(ViewBatch("town", unit_vectors(300, seed).astype(np.float16), table))
+    (file,) = (tmp_path / "new").glob("*.vectors.npy")
+    content = file.read_bytes()
+    file.write_bytes((tmp_path / "old" / file.name).read_bytes())
+    s3.upload(tmp_path / "new", "half")
+    with pytest.raises(SkyPartError, match=r"^s3://half/\S+npy: damaged \(.*block 0 has changed\); publish the folder"):
+        open_store("remote:s3://half", tmp_path).search(QUERIES, 3)
+    file.write_bytes(content)
+    s3.upload(tmp_path / "new", "half")
+    with EmbeddedStore(tmp_path / "new") as local:
+        assert open_store("remote:s3://half", tmp_path).search(QUERIES, 3) == local.search(QUERIES, 3)
+
+
+def test_approximate_index_is_cached_within_the_size_of_the_cache(
+    s3: Server, tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("skypart.maps.store.approximate.MIN_VIEWS", 500)
+    with fill(tmp_path / "store") as local:
+        assert local.optimize() is not None
+        expected = local.search(QUERIES, 7)
+    s3.upload(tmp_path / "store", "codes")
+    sizes = []
+    for limit in (1 << 30, 20_000):
+        monkeypatch.setenv("SKYPART_CACHE", str(cache / str(limit)))
+        monkeypatch.setenv("SKYPART_CACHE_BYTES", str(limit))
+        remote = open_store("remote:s3://codes", tmp_path)
+        assert remote.search(QUERIES, 7) == expected
+        assert remote.stats().recall is not None
+        sizes.append(sum(file.stat().st_size for file in (cache / str(limit)).rglob("*") if file.is_file()))
+    assert sizes[0] > 20_000 >= sizes[1]
 
 
 def test_published_store_is_read_only_and_refreshes(published: tuple[EmbeddedStore, Store], s3: Server) -> None:
@@ -216,6 +254,22 @@ def test_index_reads_its_views_from_s3_only_with_network(s3: Server, tmp_path: P
         MapIndex(tmp_path / "j", store="remote:s3://views", network=True)
 
 
+def test_published_views_of_another_model_are_refused_as_a_local_index_is(website: str, tmp_path: Path) -> None:
+    pytest.importorskip("aiohttp", reason="the extra `s3` is not installed")
+    town = str(write_quilt(tmp_path / "town.tif", seed=1))
+    for name in ("colours", "shapes"):
+        build_index([town], tmp_path / name, ColourEmbedder(name), name, OPTIONS)
+    store = f"remote:{website}/shapes/store"
+    with pytest.raises(SkyPartError) as local:
+        MapIndex(tmp_path / "shapes").check_model("digest of colours")
+    with pytest.raises(SkyPartError) as remote:
+        MapIndex(tmp_path / "colours", store=store, network=True)
+    said = str(local.value).removeprefix(str(tmp_path / "shapes"))
+    assert said.startswith(": was made with the model shapes") and str(remote.value) == f"{store}{said}"
+    (tmp_path / "shapes/store/model.json").unlink()  # published by an older version: nothing is known
+    assert MapIndex(tmp_path / "colours", store=store, network=True).store.model is None
+
+
 def test_missing_credentials_are_a_clear_error(s3: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in KEYS:
         monkeypatch.delenv(name, raising=False)
@@ -224,3 +278,31 @@ def test_missing_credentials_are_a_clear_error(s3: Server, tmp_path: Path, monke
     monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", "/dev/null")
     with pytest.raises(SkyPartError, match=r"s3://maps/nothing.tif: cannot be read .*AWS_ACCESS_KEY_ID"):
         build_index(["s3://maps/nothing.tif"], tmp_path / "i", ColourEmbedder(), "colours", network=True)
+
+
+@pytest.mark.parametrize("keys", [{}, {"AWS_ACCESS_KEY_ID": "me", "AWS_SECRET_ACCESS_KEY": "WORDS"}])
+def test_refused_credentials_for_views_are_a_clear_error(
+    keys: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("pyarrow", reason="the extra `s3` is not installed")
+
+    class Refuse(SimpleHTTPRequestHandler):
+        def do_HEAD(self) -> None:
+            self.send_response(403)
+            self.end_headers()
+
+        def log_message(self, format: str, *arguments: object) -> None:
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Refuse)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    for name in KEYS:
+        monkeypatch.delenv(name, raising=False)
+    for name, value in (keys | {"AWS_REGION": "us-east-1", "AWS_EC2_METADATA_DISABLED": "true"}).items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{server.server_address[1]}")
+    with pytest.raises(SkyPartError, match=r"^s3://b/manifest.json: cannot be read .*AWS_ACCESS_KEY_ID") as raised:
+        open_store("remote:s3://b", tmp_path)
+    assert "WORDS" not in str(raised.value)
+    server.shutdown()
+    server.server_close()

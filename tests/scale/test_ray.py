@@ -18,10 +18,12 @@ from skypart.maps.engines import Engine, MapJob, open_engine
 from skypart.maps.index import MapIndex
 from skypart.maps.views import ViewOptions
 from skypart.model import SkyPart, VisionTransformer
+from tests.conftest import Run
 from tests.model.builders import TINY_HEAD, TINY_VIT, scramble
 from tests.position.stand_in import write_quilt
 
 os.environ.setdefault("RAY_ENABLE_AUTO_CONNECT", "0")  # as `open_ray` does before its import
+os.environ.setdefault("RAY_worker_niceness", "0")  # by default 15: never finished on a busy machine
 ray = pytest.importorskip("ray", reason="the extra `ray` is not installed")
 OPTIONS = ViewOptions(sizes_m=(40.0,), overlap=0.6)
 BLOCK = 16
@@ -227,6 +229,30 @@ def test_cluster_that_lost_all_its_nodes_is_a_clear_error(
 def test_address_without_a_cluster_is_a_clear_error() -> None:
     with pytest.raises(SkyPartError, match="no Ray cluster answers there"):
         open_engine("ray", "127.0.0.1:1")
+
+
+def test_ray_that_does_not_start_is_a_clear_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    def start(**_: object) -> None:
+        raise Exception("The current node timed out during startup.")
+
+    monkeypatch.setattr(ray, "is_initialized", lambda: False)
+    monkeypatch.setattr(ray, "init", start)
+    with pytest.raises(
+        SkyPartError, match=r"^--engine ray: Ray does not start on this machine \(The current node timed"
+    ):
+        open_engine("ray")
+
+
+def test_index_command_on_a_cluster_of_one_processor_gives_the_local_result(
+    cluster: Cluster, model: Path, town: Path, expected: MapIndex, tmp_path: Path, run: Run
+) -> None:
+    while len(cluster.nodes) > 1:
+        cluster.remove_node()
+    words = ("--engine", "ray", "--address", cluster.cluster.address, "--sizes", 40, "--overlap", 0.6)
+    code, out, err = run("index", town, "-o", tmp_path / "i", "--model", model, *words)
+    assert code == 0, err
+    assert f"indexed town: {expected.manifest.maps[0].views} views\n" in out
+    assert_same(tmp_path / "i", expected)
 
 
 def test_unknown_engine_and_misplaced_address() -> None:

@@ -18,13 +18,13 @@ PROGRAMS = ("chromium", "chromium-browser", "google-chrome")
 
 
 @contextmanager
-def open_browser() -> Iterator[Any]:
-    """A browser; skips the test if there is none."""
+def open_browser(assets: bool = True) -> Iterator[Any]:
+    """A browser; skips the test if there is none, or if the page's `assets` are missing."""
     sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
     program = next((found for name in PROGRAMS if (found := shutil.which(name))), None)
     if program is None:
         pytest.skip("no chromium; on Debian: apt-get install chromium")
-    if missing_assets():
+    if assets and missing_assets():
         pytest.skip(missing_assets())
     with sync_api.sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=program, args=ARGUMENTS)

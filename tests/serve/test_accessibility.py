@@ -61,8 +61,9 @@ def test_axe_finds_nothing(
     assert violations(page, axe) == []
 
 
-def test_nothing_is_cut_off_on_a_phone(visit: Callable[..., Visit], photo: bytes) -> None:  # noqa: F811
-    page = visit(viewport=SIZES["phone"]).open()
+@pytest.mark.parametrize("size", SIZES)
+def test_nothing_is_cut_off(size: str, visit: Callable[..., Visit], photo: bytes) -> None:  # noqa: F811
+    page = visit(viewport=SIZES[size]).open()
     send(page, photo, "a_rather_long_name_of_a_photo_" * 3 + ".jpg")
     verdict(page, "fix")
     cut = page.evaluate(
@@ -72,3 +73,26 @@ def test_nothing_is_cut_off_on_a_phone(visit: Callable[..., Visit], photo: bytes
           .map((each) => each.outerHTML.slice(0, 120))"""
     )
     assert cut == []
+    outside = page.evaluate(
+        """() => [...document.querySelectorAll(".view *, .weather *, .example *, .verdict *")]
+          .filter((each) => each.offsetParent && !each.matches(".visually-hidden, .view-image *"))
+          .filter((each) => each.getBoundingClientRect().right
+            > each.closest(".view, .weather, .example, .verdict").getBoundingClientRect().right + 1)
+          .map((each) => each.outerHTML.slice(0, 120))"""
+    )
+    assert outside == []
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_touch_targets_have_44_pixels(size: str, visit: Callable[..., Visit], photo: bytes) -> None:  # noqa: F811
+    page = visit(viewport=SIZES[size]).open()
+    send(page, photo)
+    verdict(page, "fix")
+    page.click("#known > summary")
+    small = page.evaluate(
+        """() => [...document.querySelectorAll("button, a, summary, label, input:not([type=checkbox])")]
+          .filter((each) => each.offsetParent && !each.matches(".visually-hidden"))
+          .map((each) => [each.outerHTML.slice(0, 120), each.getBoundingClientRect()])
+          .filter(([_, box]) => box.width < 44 || box.height < 44).map(([html]) => html)"""
+    )
+    assert small == []

@@ -18,7 +18,7 @@ from skypart.model.embedder import Embedder, new_model
 from skypart.position.locate import Locator
 from skypart.serve.errors import strip_folders
 from skypart.serve.options import ServeOptions
-from skypart.serve.service import IndexService
+from skypart.serve.service import IndexService, _titles
 from skypart.serve.state import ServerState
 from tests.maps.makers import tile_of
 from tests.position.stand_in import ColourEmbedder, Shot, degrees, make_index, quilt, write_quilt
@@ -203,3 +203,10 @@ def test_folders_and_hidden_files_are_not_examples(served: IndexService, tmp_pat
     (tmp_path / "._IMG.JPG").write_bytes(b"\x00\x05\x16\x07 Mac OS X")
     (tmp_path / "folder.jpg").mkdir()
     assert [example.title for example in IndexService(served.locator, tmp_path).examples()] == ["IMG"]
+
+
+def test_examples_are_named_by_as_much_of_their_path_as_tells_them_apart() -> None:
+    folder = Path("/data/town")
+    assert _titles([folder / "a.jpg", folder / "b.jpg"]) == ["a", "b"]
+    assert _titles([folder / "1" / "150" / "0.jpg", folder / "1" / "200" / "0.jpg"]) == ["150/0", "200/0"]
+    assert _titles([folder / "a.jpg", folder / "a.jpg"]) == ["a", "a"] and _titles([]) == []

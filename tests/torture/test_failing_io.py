@@ -32,20 +32,25 @@ ALL = bool(os.environ.get("SKYPART_TORTURE_OUT"))
 
 
 class Failing:
-    """Lets the n-th call of one kind below a folder fail. calls: how many there were."""
+    """Lets the n-th call of one kind below a folder fail. calls: how many there were; seen: of every kind."""
 
     def __init__(self, kind: str, number: int, code: int, root: Path) -> None:
         self.kind, self.number, self.code, self.root = kind, number, code, str(root)
         self.calls = 0
+        self.seen: Counter[str] = Counter()
 
     def check(self, kind: str, path: Any) -> None:
         """Count a call; raise if it is the one to fail."""
         if isinstance(path, int):
             path = os.readlink(f"/proc/self/fd/{path}")  # noqa: PTH115
-        if kind == self.kind and str(path).startswith(self.root):
+        if not str(path).startswith(self.root):
+            return
+        self.seen[kind] += 1
+        if kind == self.kind:
             self.calls += 1
             if self.calls == self.number:
-                raise OSError(self.code, os.strerror(self.code), str(path))
+                named = () if kind in ("write", "fsync") else (str(path),)  # the kernel gives no name for open files
+                raise OSError(self.code, os.strerror(self.code), *named)
 
     @property
     def happened(self) -> bool:
@@ -80,7 +85,8 @@ class WatchedFile:
 def failing_calls(kind: str, number: int, code: int, root: Path) -> Iterator[Failing]:
     """While the block runs, the call of that number and kind below `root` fails."""
     failing = Failing(kind, number, code, root)
-    names = {"fsync": "fsync", "replace": "replace", "rename": "replace", "unlink": "unlink", "mkdir": "mkdir"}
+    names = {"fsync": "fsync", "replace": "replace", "rename": "replace", "mkdir": "mkdir"}
+    names |= {"unlink": "unlink", "remove": "unlink"}
     real = {name: getattr(os, name) for name in names}
     real_open = io.open
 

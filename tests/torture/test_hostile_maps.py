@@ -19,7 +19,9 @@ from skypart.errors import SkyPartError
 from skypart.maps import tile_sets
 from skypart.maps.files import HANDLES
 from skypart.maps.sources import open_maps
+from skypart.maps.store.manifest import read_manifest
 from skypart.maps.views import plan_views
+from skypart.worlds import find_sources
 from tests.maps.makers import write_ground, write_mbtiles, write_pmtiles, write_tile_folder
 
 
@@ -235,6 +237,38 @@ def test_damaged_headers_are_no_traceback(tmp_path: Path) -> None:
             continue
 
 
+@pytest.mark.parametrize("suffix", [".tif.aux.xml", ".tif.ovr", ".tfw", ".tif.msk", ".prj"])
+def test_a_pipe_beside_a_map_is_refused(suffix: str, tmp_path: Path) -> None:
+    """GDAL would wait for somebody to write into it."""
+    write_ground(tmp_path / "town.tif")
+    os.mkfifo(tmp_path / f"town{suffix}")
+    refused(tmp_path / "town.tif", r"town\..* is not a file but a pipe or device; remove it")
+
+
+@pytest.mark.parametrize("suffix", ["-journal", "-wal", "-shm"])
+def test_a_pipe_beside_an_mbtiles_file_is_refused(suffix: str, tmp_path: Path) -> None:
+    """SQLite would wait for it, in a call that no progress handler interrupts."""
+    write_mbtiles(tmp_path / "town.mbtiles", FEW)
+    os.mkfifo(tmp_path / f"town.mbtiles{suffix}")
+    refused(tmp_path / "town.mbtiles", f"town.mbtiles{suffix}: is not a file but a pipe or device; remove it")
+
+
+def test_a_pipe_in_a_world_or_a_store_is_refused(tmp_path: Path) -> None:
+    for name in ("a_meta.json", "manifest.json"):
+        os.mkfifo(tmp_path / name)
+    with pytest.raises(SkyPartError, match=r"a_meta\.json: is not a file but a pipe"):
+        find_sources(tmp_path)
+    with pytest.raises(SkyPartError, match=r"manifest\.json: is not an ordinary file"):
+        read_manifest(tmp_path)
+
+
+def test_folders_and_dangling_links_beside_a_map_are_no_hindrance(tmp_path: Path) -> None:
+    write_ground(tmp_path / "town.tif")
+    (tmp_path / "town.skyindex").mkdir()
+    (tmp_path / "town.tfw").symlink_to(tmp_path / "nowhere")
+    assert open_maps([str(tmp_path / "town.tif")])[0].images[0].grid.width == 400
+
+
 # --- rasters and tables ---------------------------------------------------------------------------------------------
 
 
@@ -284,6 +318,12 @@ def test_a_file_named_like_an_address_is_read_as_a_file(tmp_path: Path, monkeypa
 def test_a_tiny_table_is_no_traceback(text: str, tmp_path: Path) -> None:
     (tmp_path / "t.csv").write_text(text)
     refused(tmp_path / "t.csv")
+
+
+@pytest.mark.parametrize("length", [300, 5000])
+def test_a_name_that_is_too_long_is_no_traceback(length: int, tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text(f"file,latitude,longitude,gsd\n{'a' * length}.tif,33.64,72.99,0.5\n")
+    refused(tmp_path / "t.csv", "which cannot be opened")
 
 
 def test_odd_numbers_in_tables_are_no_traceback(tmp_path: Path) -> None:

@@ -17,9 +17,11 @@ from rasterio.transform import Affine
 
 from skypart.confine import confine_thread, landlock_version, run_confined
 from skypart.errors import SkyPartError
-from skypart.maps import rasters
+from skypart.images import raster_files
 from skypart.maps.pixels import PixelBox
 from skypart.maps.sources import open_maps
+from skypart.position.terrain import Terrain
+from skypart.worlds import find_sources
 from tests.maps.makers import write_ground
 
 needs_landlock = pytest.mark.skipif(not landlock_version(), reason="the kernel has no Landlock")
@@ -129,7 +131,7 @@ def test_without_the_check_the_kernel_still_refuses(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The second line of defence, for references that nobody has thought of."""
-    monkeypatch.setattr(rasters, "_check_dataset", lambda raster, path: None)
+    monkeypatch.setattr(raster_files, "check_dataset", lambda raster, path: None)
     monkeypatch.setenv("GDAL_VRT_ENABLE_RAWRASTERBAND", "YES")
     for number, target in enumerate((vrt(secret), f"/vsicurl/http://127.0.0.1:{requests[0]}/x.tif")):
         town = write_ground(tmp_path / f"town{number}.tif")
@@ -141,6 +143,49 @@ def test_without_the_check_the_kernel_still_refuses(
             continue
         assert SECRET[:64] not in np.ascontiguousarray(patch.rgb[..., 0]).tobytes()
     assert requests[1] == []
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("name", ["town.tif", "town_dsm.tif"])
+def test_a_raster_of_a_world_that_refers_to_a_file_is_refused(
+    way: Callable[[Path, str], None], name: str, secret: Path, tmp_path: Path
+) -> None:
+    for each in ("town.tif", "town_dsm.tif"):
+        write_ground(tmp_path / each)
+    way(tmp_path / name, vrt(secret))
+    with pytest.raises(SkyPartError, match=rf"{name}.* refers to another file .*OVERVIEW_FILE"):
+        find_sources(tmp_path)[0].load()
+
+
+def test_a_vrt_named_as_a_tiff_is_refused(secret: Path, tmp_path: Path) -> None:
+    (tmp_path / "town.tif").write_text(vrt(secret))
+    with pytest.raises(SkyPartError, match=r"town\.tif: cannot be read, it is not a GeoTIFF"):
+        find_sources(tmp_path / "town.tif")
+    with pytest.raises(SkyPartError, match=r"town\.tif: cannot be read, it is not a GeoTIFF"):
+        Terrain.read(tmp_path / "town.tif")
+
+
+@needs_landlock
+@pytest.mark.parametrize("read", [Terrain.read, lambda path: find_sources(path)[0].load()])
+def test_world_and_terrain_are_read_in_a_confined_thread(
+    read: Callable[[Path], object], secret: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever happens while GDAL has the file open, other files and sockets are out of reach."""
+    town = write_ground(tmp_path / "town.tif")
+    tried: list[str] = []
+
+    def check(raster: object, path: str) -> None:
+        for work in (secret.read_bytes, socket.socket):
+            try:
+                work()
+            except PermissionError:
+                tried.append("refused")
+            else:
+                tried.append("allowed")
+
+    monkeypatch.setattr(raster_files, "check_dataset", check)
+    read(town)
+    assert tried and set(tried) == {"refused"}
 
 
 @needs_landlock

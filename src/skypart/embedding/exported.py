@@ -9,9 +9,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from skypart.embedding.interface import Embedder, Inputs, PatchTokens, Vectors
+from skypart.embedding.interface import Embedder, Explanation, Inputs, PatchTokens, Vectors
 from skypart.errors import SkyPartError
 from skypart.images.contrast import CONTRAST_VERSION
+from skypart.images.decode import ImageLike
 from skypart.images.preprocess import MEAN, STD, Preprocessing
 
 FORMAT = 1
@@ -19,6 +20,8 @@ MAX_BATCH = 8
 """Images per pass. More do not raise the throughput of a CPU, and cost memory."""
 INPUT, EMBEDDING, TOKENS = "images", "embedding", "tokens"
 """Names of the graph's input (n, 3, size, size) and of its outputs (n, dim) and (blocks, n, patches, channels)."""
+PARTS = ("assignment", "salience", "active", "centroids", "gate")
+"""Further outputs of a graph that can be explained: the fields of `Explanation`, for n images."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,7 +54,7 @@ class ExportContract:
         content = asdict(self) | {
             "format": FORMAT,
             "preprocessing": {
-                **asdict(self.preprocessing),
+                **self.preprocessing.describe(),
                 "contrast_version": CONTRAST_VERSION if self.preprocessing.level else None,
                 "mean": MEAN,
                 "std": STD,
@@ -153,6 +156,21 @@ class ExportedEmbedder(Embedder):
     def patch_tokens(self, inputs: Inputs) -> PatchTokens:
         """Only the patch tokens."""
         return PatchTokens(self._batched(inputs, (TOKENS,))[0], self.contract.grid)
+
+    def explain(self, image: ImageLike) -> Explanation:
+        """Parts, salience, layout and fusion gate of one image."""
+        if not self.can_explain:
+            return super().explain(image)
+        embedding, *parts = self.run(self.preprocess([image]), (EMBEDDING, *PARTS))
+        assignment, salience, active, centroids, gate = (each[0] for each in parts)
+        return Explanation(
+            assignment=assignment.reshape(*self.contract.grid, -1),
+            salience=salience,
+            active=active.astype(bool),
+            centroids=centroids,
+            gate=gate,
+            embedding=embedding[0],
+        )
 
     def _batched(self, inputs: Inputs, outputs: tuple[str, ...]) -> list[NDArray[np.float32]]:
         """`run` in passes of at most MAX_BATCH images."""

@@ -116,6 +116,15 @@ class Embedder(Protocol):
         """The patch tokens of `embed_with_patches` alone."""
 
     @property
+    def engine(self) -> str:
+        """The engine's name, for messages."""
+        return type(self).__name__
+
+    def __repr__(self) -> str:
+        """One line: digest of the weights, length of an embedding, input size and engine."""
+        return f"<model {self.weights_digest[:8]}: {self.dim} numbers from {self.size} px, {self.engine}>"
+
+    @property
     def size(self) -> int:
         """Edge of the model input in pixels."""
         return self.preprocessing.size
@@ -137,7 +146,7 @@ class Embedder(Protocol):
 
     def explain(self, image: ImageLike) -> Explanation:
         """Parts, salience, layout and fusion gate of one image."""
-        raise SkyPartError("this model has no parts to show; use one with the head `skypart`, in PyTorch")
+        raise SkyPartError("this model has no parts to show; use one with the head `skypart`, not an export of it")
 
     def embed(self, images: ImageLike | Sequence[ImageLike], batch_size: int = 16) -> Vectors:
         """Embed paths, bytes of image files, PIL images or uint8 arrays into float32 unit vectors.

@@ -6,11 +6,12 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from skypart.embedding.exported import INPUT, ExportContract, ExportedEmbedder, check_options
+from skypart.embedding.exported import INPUT, PARTS, ExportContract, ExportedEmbedder, check_options
 from skypart.embedding.interface import Inputs
+from skypart.embedding.shipped import shipped_graph, verified_graph
 from skypart.errors import SkyPartError
 
-INSTALL = "ONNX Runtime is not installed; pip install 'skypart[onnx]'"
+INSTALL = "ONNX Runtime is not installed; pip install onnxruntime"
 
 
 class OnnxEmbedder(ExportedEmbedder):
@@ -39,6 +40,11 @@ class OnnxEmbedder(ExportedEmbedder):
         """The engine's name and version."""
         return f"ONNX Runtime {self._version}"
 
+    @property
+    def can_explain(self) -> bool:
+        """Whether the graph outputs its parts."""
+        return {output.name for output in self._session.get_outputs()}.issuperset(PARTS)
+
     def run(self, inputs: Inputs, outputs: tuple[str, ...]) -> list[NDArray[np.float32]]:
         """The named outputs for inputs (n, 3, size, size)."""
         found: list[NDArray[np.float32]] = self._session.run(list(outputs), {INPUT: inputs})
@@ -51,3 +57,13 @@ def load_onnx(name: str, device: str = "cpu", size: int | None = None, readout: 
     contract = ExportContract.read(file)
     check_options(name, contract, device, size, readout)
     return OnnxEmbedder(file, contract)
+
+
+def load_shipped(name: str, device: str = "cpu", size: int | None = None, readout: str | None = None) -> OnnxEmbedder:
+    """Load the shipped model from its ONNX graph, after a check of its SHA-256."""
+    return load_onnx(str(verified_graph()), device, size, readout)
+
+
+def shipped_size() -> int:
+    """Input size of the shipped model in pixels."""
+    return ExportContract.read(shipped_graph()).preprocessing.size

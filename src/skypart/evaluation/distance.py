@@ -28,6 +28,18 @@ def sdm(
     indices, best first. mode `official` stores degrees in float32, as DenseUAV's code does, which quantises
     them (7.6e-6 degrees at 120 E); `exact` uses float64.
     """
+    each = sdm_of_queries(query_lonlat, gallery_lonlat, ranking, ks, mode)
+    return {f"SDM@{k}": float(100.0 * column.mean()) for k, column in zip(ks, each.T, strict=True)}
+
+
+def sdm_of_queries(
+    query_lonlat: ArrayLike,
+    gallery_lonlat: ArrayLike,
+    ranking: ArrayLike,
+    ks: Sequence[int],
+    mode: SdmMode = "official",
+) -> NDArray[np.float64]:
+    """SDM@K of each query, (q, len(ks)) in 0..1; arguments as for `sdm`."""
     if mode not in ("official", "exact"):
         raise SkyPartError(f"unknown SDM mode {mode!r}; choose official or exact")
     query, gallery, ranked = _validate(query_lonlat, gallery_lonlat, ranking)
@@ -36,15 +48,15 @@ def sdm(
         raise SkyPartError(f"SDM@{deepest} needs {deepest} ranked images per query, the ranking has {ranked.shape[1]}")
     dtype = np.float32 if mode == "official" else np.float64
     query, gallery = query.astype(dtype), gallery.astype(dtype)
-    sums = np.zeros(len(ks))
+    found = np.empty((len(query), len(ks)))
     for first in range(0, len(query), _CHUNK):
         rows = slice(first, first + _CHUNK)
         offset = (gallery[ranked[rows, :deepest]] - query[rows, None]).astype(np.float64)
         closeness = np.exp(-DECAY * np.hypot(offset[..., 0], offset[..., 1]))
         for i, k in enumerate(ks):
             weight = np.arange(k, 0, -1, dtype=np.float64)
-            sums[i] += (closeness[:, :k] @ weight).sum() / weight.sum()
-    return {f"SDM@{k}": float(100.0 * total / len(query)) for k, total in zip(ks, sums, strict=True)}
+            found[rows, i] = closeness[:, :k] @ weight / weight.sum()
+    return found
 
 
 def meter_accuracy(

@@ -10,6 +10,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from skypart.bounded import BoundedCache
 from skypart.embedding import Embedder
 from skypart.errors import SkyPartError
 from skypart.evaluation.cache import EmbeddingCache, content_hash, content_key
@@ -32,11 +33,16 @@ class Corruption:
     severity: float | None = None
 
 
+class PreparedImages(BoundedCache[RgbImage]):
+    """Images (size, size, 3) by content and settings."""
+
+
 @dataclass
 class ImageSource:
     """Embeds files with one model, through one cache.
 
     workers: threads that read, corrupt and resize images. ahead: batches they may prepare before the model needs them.
+    prepared: corrupted and resized images, for sources of several models to share; None prepares them every time.
     computed: images embedded so far, without those from the cache.
     """
 
@@ -45,6 +51,7 @@ class ImageSource:
     batch_size: int = 16
     workers: int = 4
     ahead: int = 3
+    prepared: "PreparedImages | None" = None
     computed: int = 0
     _hashes: dict[Path, str] = field(default_factory=dict)
 
@@ -59,22 +66,27 @@ class ImageSource:
         corruption: Corruption | None = None,
         flip: bool = False,
         description: str = "embedding",
+        satellite: bool = False,
     ) -> NDArray[np.float32]:
-        """(n, dim) embeddings of `paths`; with `flip`, the normalised sum for the image and its mirror image."""
+        """(n, dim) embeddings of `paths`; with `flip`, the normalised sum for the image and its mirror image.
+
+        satellite: whether they are satellite tiles, which some models warp first.
+        """
         clean = corruption is None or corruption.condition == "normal"
         wanted = None if clean else corruption
-        vectors = self._embed(paths, wanted, False, description)
+        vectors = self._embed(paths, wanted, False, description, satellite)
         if flip:
-            vectors = vectors + self._embed(paths, wanted, True, f"{description}, flipped")
+            vectors = vectors + self._embed(paths, wanted, True, f"{description}, flipped", satellite)
             vectors /= np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
         return vectors
 
     def _embed(
-        self, paths: Sequence[Path], corruption: Corruption | None, mirrored: bool, description: str
+        self, paths: Sequence[Path], corruption: Corruption | None, mirrored: bool, description: str, satellite: bool
     ) -> NDArray[np.float32]:
-        interpolation: Interpolation = self.embedder.interpolation if corruption is None else "area"
+        interpolation = self._interpolation(corruption)
         weather = None if corruption is None else (corruption, RENDERING)
-        settings = (self.embedder.size, interpolation, mirrored, weather)
+        warped = satellite and self.embedder.preprocessing.polar
+        settings = (self.embedder.size, interpolation, mirrored, weather, *(("polar",) if warped else ()))
         self._hash(paths)
         keys = [content_key(self._hashes[path], *settings) for path in paths]
         vectors = np.empty((len(paths), self.embedder.dim), dtype=np.float32)
@@ -86,21 +98,35 @@ class ImageSource:
             else:
                 vectors[index] = known
         missing = [(key, paths[where[0]]) for key, where in rows.items()]
-        preprocessing = Preprocessing(self.embedder.size, interpolation)
 
-        def prepare(path: Path) -> RgbImage:
-            image = read_rgb(path)
-            if corruption is not None:
-                key = self._hashes[path]
-                image = corrupt(
-                    image, corruption.condition, corruption.profile, corruption.seed, key, corruption.severity
-                )
-            resized = preprocessing.resize(image)
-            return np.ascontiguousarray(resized[:, ::-1]) if mirrored else resized
+        def prepare(key: bytes, path: Path) -> RgbImage:
+            known = None if self.prepared is None else self.prepared.get(key)
+            if known is None:
+                known = self.prepare(path, corruption, mirrored, satellite)
+                if self.prepared is not None:
+                    self.prepared.put(key, known)
+            return known
 
         for key, vector in self._compute(missing, prepare, description):
             vectors[rows[key]] = vector
         return vectors
+
+    def _interpolation(self, corruption: Corruption | None) -> Interpolation:
+        return self.embedder.interpolation if corruption is None else "area"
+
+    def prepare(
+        self, path: Path, corruption: Corruption | None = None, mirrored: bool = False, satellite: bool = False
+    ) -> RgbImage:
+        """Read, corrupt, resize and warp an image: (size, size, 3) uint8, which the model's preprocessing completes."""
+        polar = satellite and self.embedder.preprocessing.polar
+        preprocessing = Preprocessing(self.embedder.size, self._interpolation(corruption), polar=polar)
+        image = read_rgb(path)
+        if corruption is not None:
+            self._hash([path])
+            key = self._hashes[path]
+            image = corrupt(image, corruption.condition, corruption.profile, corruption.seed, key, corruption.severity)
+        resized = preprocessing.resize(image)
+        return preprocessing.warp_tile(np.ascontiguousarray(resized[:, ::-1]) if mirrored else resized)
 
     def _hash(self, paths: Sequence[Path]) -> None:
         """Hash the contents of files that are new in this run."""
@@ -148,7 +174,7 @@ class ImageSource:
         try:
             while True:
                 while len(waiting) < self.ahead * self.batch_size and (item := next(items, None)) is not None:
-                    waiting.append((item[0], pool.submit(prepare, item[1])))
+                    waiting.append((item[0], pool.submit(prepare, *item)))
                 if not waiting:
                     return
                 keys: list[bytes] = []
@@ -167,4 +193,4 @@ class ImageSource:
 
 
 class _Prepare(Protocol):
-    def __call__(self, path: Path) -> RgbImage: ...
+    def __call__(self, key: bytes, path: Path) -> RgbImage: ...

@@ -125,7 +125,7 @@ def embed_dataset(
         paths = list(dict.fromkeys(record.path for record in _records(dataset.tests) if record.view == view))
         applied = corruption if view == "drone" else None
         description = f"embedding {view} images{weather if applied else ''}"
-        vectors.update(zip(paths, source.embed(paths, applied, flip, description), strict=True))
+        vectors.update(zip(paths, source.embed(paths, applied, flip, description, view == "satellite"), strict=True))
     return vectors
 
 

@@ -78,6 +78,7 @@ def draw_sheet(retrieval: Retrieval, rows: Sequence[tuple[str, int]], title: str
     names = ["query", *(["parts"] if explain else []), *(f"match {i + 1}" for i in range(retrieval.best.shape[1]))]
     for column, name in enumerate(names):
         draw.text((_SIDE + column * step, _HEAD - 22), name, fill="black", font=_font(13))
+    draw.text((_SIDE, 26), "below a match: its place and its cosine similarity", fill="black", font=_font(12))
     draw.text((canvas.width - 220, 8), "amber = right", fill=AMBER, font=_font(14))
     draw.text((canvas.width - 110, 8), "blue = wrong", fill=BLUE, font=_font(14))
     for number, (why, index) in enumerate(rows):

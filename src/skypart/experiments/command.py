@@ -28,7 +28,8 @@ def run_command(name: str, options: Options) -> Comparison | None:
 def print_sheet(console: Console, sheet: Sheet) -> None:
     """Print a table on the terminal."""
     console.print(sheet.caption, style="bold", highlight=False, markup=False)
-    table = RichTable(*sheet.headings, pad_edge=False)
+    table = RichTable(*sheet.headings, padding=0)
+    table.columns[0].overflow, table.columns[0].min_width = "fold", 12  # "(quoted)" must not be cut off
     styles = {"catastrophic": "red", "large": "blue", "minor": "dim", "quoted": "dim italic", "": ""}
     for number, row in enumerate(sheet.rows):
         if number in sheet.blocks:

@@ -1,16 +1,19 @@
 """A comparison as data: which trainings, which rows of a table, which presets. One TOML file each."""
 
+import math
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from skypart.errors import SkyPartError
+from skypart.experiments.wrappers import WRAPPER_NAMES
 from skypart.training.recipe import read_toml
 from skypart.worlds.request import Request
 
+MAX_RUNS = 1000
 Profile = Literal["paper", "weatherprompt"]
 
 
@@ -82,8 +85,9 @@ class Plan(_Section):
     """A whole comparison.
 
     axes: settings of which every combination is a run, `axis -> label -> overrides`. reference: the row to compare
-    with. quoted: whether the paper's rows stand beside ours. transfer: whether it is tested on other data.
-    figures: kinds of figures to draw. paper: labels of the paper's tables that it corresponds to.
+    with; empty: the first. lift: a label of the last axis; other labels are compared with it. quoted: whether the
+    paper's rows stand beside ours. transfer: whether it is tested on other data. figures: kinds of figures to draw.
+    paper: labels of the paper's tables that it corresponds to.
     """
 
     name: str
@@ -95,6 +99,7 @@ class Plan(_Section):
     axes: dict[str, dict[str, tuple[str, ...]]] = Field(default_factory=dict)
     rows: tuple[RowPlan, ...] = ()
     reference: str = ""
+    lift: str = ""
     quoted: bool = False
     transfer: bool = False
     figures: tuple[Literal["weather", "pareto", "parts"], ...] = ()
@@ -111,11 +116,17 @@ class Plan(_Section):
         made = [RunPlan(name=name, overrides=overrides) for name, overrides in combined]
         return [run for run in (*self.runs, *made) if not run.only or preset in run.only]
 
+    def _lift_reference(self, name: str, runs: Sequence[str]) -> str:
+        """The run that a run of the axes is compared with: the one with the label `lift` on the last axis."""
+        before, comma, _ = name.rpartition(", ")
+        other = f"{before}{comma}{self.lift}"
+        return other if self.lift and other in runs and other != name else ""
+
     def all_rows(self, preset: str) -> list[RowPlan]:
         """The rows of a preset: those that the plan names, or one for each run."""
         runs = [run.name for run in self.all_runs(preset)]
         if not self.rows:
-            return [RowPlan(name=name, run=name) for name in runs]
+            return [RowPlan(name=name, run=name, reference=self._lift_reference(name, runs)) for name in runs]
         return [row for row in self.rows if row.run in runs]
 
 
@@ -125,9 +136,16 @@ def read_plan(path: Path) -> Plan:
     plan = build_plan({"name": path.stem, **content}, str(path))
     for named in (*(preset.recipe for preset in plan.presets.values()), *(run.recipe for run in plan.runs)):
         for recipe in [named] if isinstance(named, str) else named.values():
-            if recipe and not (path.parent / recipe).is_file():
+            if recipe and not _is_file(path.parent / recipe):
                 raise SkyPartError(f"{path}: its recipe {recipe} does not exist; correct the path")
     return plan
+
+
+def _is_file(path: Path) -> bool:
+    try:
+        return path.is_file()
+    except OSError:  # a name that is too long, or a folder without permission
+        return False
 
 
 def build_plan(content: Mapping[str, Any], source: str) -> Plan:
@@ -138,6 +156,9 @@ def build_plan(content: Mapping[str, Any], source: str) -> Plan:
         problem = error.errors()[0]
         key = ".".join(str(part) for part in problem["loc"])
         raise SkyPartError(f"{source}: {key}: {problem['msg']}; correct it") from error
+    combinations = math.prod(len(labels) for labels in plan.axes.values())
+    if combinations + len(plan.runs) > MAX_RUNS:
+        raise SkyPartError(f"{source}: has {combinations + len(plan.runs):,} runs, more than {MAX_RUNS}; shorten axes")
     for preset in plan.presets:
         _check(plan, preset, source)
     return plan
@@ -156,6 +177,12 @@ def _check(plan: Plan, preset: str, source: str) -> None:
         same = next((name for name, short in zip(names, slugs, strict=True) if slugs.count(short) > 1), None)
         if same is not None:
             raise SkyPartError(f"{source}: {same!r} and another of the {kind} share a folder; rename one")
+    for run in plan.runs:
+        other = next((name for name in (*run.only, *run.more) if name not in plan.presets), None)
+        if other is not None:
+            raise SkyPartError(
+                f"{source}: run {run.name!r} names the preset {other!r}; choose one of {', '.join(plan.presets)}"
+            )
     known = {run.name for run in runs}
     for run in runs:
         if run.start and run.start not in known:
@@ -164,6 +191,11 @@ def _check(plan: Plan, preset: str, source: str) -> None:
     for row in plan.rows:
         if row.run not in every:
             raise SkyPartError(f"{source}: row {row.name!r} reads {row.run!r}, which is no run of this plan")
+        if row.wrapper and row.wrapper not in WRAPPER_NAMES:
+            raise SkyPartError(
+                f"{source}: row {row.name!r} has the unknown wrapper {row.wrapper!r}; "
+                f"choose one of {', '.join(WRAPPER_NAMES)}"
+            )
     named = {row.name for row in rows}
     for reference in {plan.reference, *(row.reference for row in rows)} - {""}:
         if reference not in named:

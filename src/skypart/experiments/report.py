@@ -12,6 +12,7 @@ from typing import Any
 from skypart.atomic import check_writable, write_text
 from skypart.errors import SkyPartError
 from skypart.evaluation.tables import QUOTED
+from skypart.experiments.tables import weather_summary, write_sheets
 from skypart.model.storage import read_metadata
 from skypart.version import __version__
 
@@ -32,11 +33,16 @@ class Section:
 
 
 def write_report(folders: Sequence[Path], output: Path) -> None:
-    """Write the page of the results in `folders`."""
+    """Write the page of the results in `folders`, and the weather summary of several data sets in files beside it."""
     if output.suffix.lower() not in (".html", ".htm"):
         raise SkyPartError(f"{output}: the report is a web page; end the name in .html")
     check_writable(output)
     sections = [read_section(folder) for folder in folders]
+    summary = weather_summary([table for section in sections for table in section.tables])
+    if summary:
+        write_sheets(output.with_name(f"{output.stem}-tables"), summary)
+        about = f"Also as JSON, CSV, Markdown and LaTeX in {output.stem}-tables/."
+        sections.insert(0, Section("Weather over data sets", "", about, [sheet.to_data() for sheet in summary]))
     write_text(output, render(sections))
 
 
@@ -123,21 +129,24 @@ def render(sections: Sequence[Section]) -> str:
         "<meta http-equiv='Content-Security-Policy' content=\"default-src 'none'; style-src 'unsafe-inline'; "
         "script-src 'unsafe-inline'; img-src data:\">"
         f"<title>SkyPart report</title><style>{_STYLE}</style></head><body>"
-        f"<header><h1>SkyPart report</h1><p>Made by SkyPart {__version__}. Click a heading to sort.</p>"
+        f"<header><h1>SkyPart report</h1><p>Made by SkyPart {__version__}. "
+        "Click a heading to sort; a third click restores the order.</p>"
         f"<nav><ul>{links}</ul></nav></header><main>{body}</main><script>{_SCRIPT}</script></body></html>\n"
     )
 
 
 def _render_section(number: int, section: Section) -> str:
     parts = [f"<section id='s{number}'><h2>{html.escape(section.title)}</h2>"]
-    parts.append(f"<p class='folder'>{html.escape(section.folder)}</p>")
+    if section.folder:
+        parts.append(f"<p class='folder'>{html.escape(section.folder)}</p>")
     if section.about:
         parts.append(f"<p>{html.escape(section.about)}</p>")
     parts += [_render_table(table) for table in section.tables]
     for title, content in section.figures:
         encoded = base64.b64encode(content).decode()
+        wide = " class='wide'" if title.startswith("parts") else ""
         parts.append(
-            f"<figure><img alt='{html.escape(title)}' src='data:image/png;base64,{encoded}'>"
+            f"<figure{wide}><img alt='{html.escape(title)}' src='data:image/png;base64,{encoded}'>"
             f"<figcaption>{html.escape(title)}</figcaption></figure>"
         )
     parts.append(_render_runs(section.runs))
@@ -155,7 +164,10 @@ def _render_table(table: dict[str, Any]) -> str:
         rows.append(f"<tr>{cells}</tr>")
     caption = html.escape(table["caption"])
     body = f"<thead><tr>{head}</tr></thead><tbody>{''.join(rows)}</tbody>"
-    return f"<div class='scroll'><table><caption>{caption}</caption>{body}</table></div>"
+    return (
+        f"<div class='table'><p class='caption'>{caption}</p>"
+        f"<div class='scroll' tabindex='0'><table aria-label='{caption}'>{body}</table></div></div>"
+    )
 
 
 def _render_runs(runs: dict[str, dict[str, Any]]) -> str:
@@ -186,37 +198,55 @@ def _render_runs(runs: dict[str, dict[str, Any]]) -> str:
 
 
 _STYLE = """
-:root{color-scheme:light dark;--line:#8885;--bad:#c02b2b;--mid:#1f6fb2;--dim:#777}
-body{font:16px/1.5 system-ui,sans-serif;margin:0 auto;max-width:1200px;padding:1rem}
-.scroll{overflow-x:auto;margin:1rem 0}table{border-collapse:collapse;font-variant-numeric:tabular-nums}
-caption{text-align:left;font-weight:600;padding:.4rem 0;max-width:60rem}
+:root{color-scheme:light dark;--line:#8885;--bad:#b3261e;--mid:#0061b5;--dim:#666;--back:#fff;--mark:#0001}
+@media (prefers-color-scheme:dark){:root{--bad:#ff8a80;--mid:#8ab4f8;--dim:#a0a0a0;--back:#161616;--mark:#fff1}}
+body{font:16px/1.5 system-ui,sans-serif;margin:0 auto;max-width:1200px;padding:1rem;background:var(--back);
+overflow-wrap:break-word}
+h1,h2,h3{line-height:1.25}h2{margin-top:3rem;border-top:1px solid var(--line);padding-top:1rem}
+a{color:var(--mid)}nav ul{padding-left:1.2rem}
+.table{margin:1.5rem 0}.caption{font-weight:600;margin:0 0 .4rem;max-width:60rem}
+.scroll{overflow-x:auto}
+table{border-collapse:collapse;font-variant-numeric:tabular-nums;font-size:.9rem}
 th,td{padding:.25rem .6rem;border-bottom:1px solid var(--line);text-align:right;white-space:nowrap}
-th:first-child,td:first-child{text-align:left}thead th{cursor:pointer}
-thead th[aria-sort=ascending]::after{content:" \\25B2"}thead th[aria-sort=descending]::after{content:" \\25BC"}
-.block th{text-align:left;font-style:italic}.catastrophic{color:var(--bad);font-weight:600}.large{color:var(--mid)}
-.minor,.quoted,.folder{color:var(--dim)}.quoted{font-style:italic}
-figure{margin:1rem 0;display:inline-block;max-width:100%}img{max-width:100%;height:auto}
-pre{overflow-x:auto;font-size:.85rem}dt{font-weight:600;float:left;margin-right:.5rem}
+th:first-child,td:first-child{text-align:left;position:sticky;left:0;background:var(--back);min-width:6.5rem;
+max-width:14rem;white-space:normal}
+thead th{cursor:pointer;vertical-align:bottom}thead th:hover,thead th:focus-visible{text-decoration:underline}
+thead th::after{content:"\\00a0\\2195";color:var(--dim);font-weight:400}
+thead th[aria-sort=ascending]::after{content:"\\00a0\\25B2"}
+thead th[aria-sort=descending]::after{content:"\\00a0\\25BC"}
+.block th{text-align:left;font-style:italic;max-width:none;
+background:linear-gradient(var(--mark),var(--mark)),var(--back)}
+.catastrophic{color:var(--bad);font-weight:600}.large{color:var(--mid)}
+.minor,.quoted,.folder,figcaption{color:var(--dim)}.quoted{font-style:italic}
+figure{margin:1rem 1rem 1rem 0;display:inline-block;max-width:100%;vertical-align:top}
+img{display:block;max-width:min(100%,560px);height:auto;background:#fff;border-radius:4px}
+figure.wide,figure.wide img{max-width:100%}figcaption{font-size:.85rem}
+details{margin:.3rem 0}summary{cursor:pointer}pre{overflow-x:auto;font-size:.8rem}
+dl{display:grid;grid-template-columns:max-content 1fr;gap:.1rem .8rem}dt{font-weight:600}dd{margin:0;min-width:0}
 """
 _SCRIPT = """
-for (const head of document.querySelectorAll('thead th')) {
-  const sort = () => {
-    const table = head.closest('table'), column = [...head.parentNode.children].indexOf(head);
-    const down = head.getAttribute('aria-sort') !== 'descending';
-    for (const other of head.parentNode.children) other.removeAttribute('aria-sort');
-    head.setAttribute('aria-sort', down ? 'descending' : 'ascending');
-    const value = row => {
-      const text = row.children[column]?.textContent ?? '', number = parseFloat(text);
-      return Number.isNaN(number) ? text : number; };
-    const body = table.tBodies[0];
-    for (const block of body.querySelectorAll('.block')) block.remove();
-    [...body.rows].sort((a, b) => { const x = value(a), y = value(b);
-      const order = typeof x === 'number' && typeof y === 'number' ? x - y : String(x).localeCompare(String(y));
-      return down ? -order : order; }).forEach(row => body.append(row));
-  };
-  head.addEventListener('click', sort);
-  head.addEventListener('keydown', event => {
-    if (event.key === 'Enter' || event.key === ' ') { event.preventDefault(); sort(); }
-  });
+for (const table of document.querySelectorAll('table')) {
+  const body = table.tBodies[0], original = [...body.rows];
+  for (const head of table.tHead.rows[0].cells) {
+    const sort = () => {
+      const column = head.cellIndex, before = head.getAttribute('aria-sort');
+      const order = before === null ? 'descending' : before === 'descending' ? 'ascending' : null;
+      for (const other of head.parentNode.cells) other.removeAttribute('aria-sort');
+      if (order === null) { body.replaceChildren(...original); return; }
+      head.setAttribute('aria-sort', order);
+      const text = row => row.cells[column].textContent.trim();
+      const compare = (a, b) => {
+        const x = text(a), y = text(b), m = parseFloat(x), n = parseFloat(y);
+        if (x === '' || y === '') return (x === '') - (y === '');
+        const found = Number.isNaN(m) || Number.isNaN(n) ? x.localeCompare(y) : m - n;
+        return order === 'descending' ? -found : found;
+      };
+      body.replaceChildren(...original.filter(row => !row.classList.contains('block')).sort(compare));
+    };
+    head.addEventListener('click', sort);
+    head.addEventListener('keydown', event => {
+      if (event.key === 'Enter' || event.key === ' ') { event.preventDefault(); sort(); }
+    });
+  }
 }
 """

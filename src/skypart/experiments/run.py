@@ -7,7 +7,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from rich.console import Console
 from rich.table import Table as RichTable
@@ -15,19 +15,25 @@ from rich.table import Table as RichTable
 from skypart.atomic import write_text
 from skypart.datasets import open_dataset
 from skypart.datasets.records import Dataset
-from skypart.embedding import load
+from skypart.embedding import Embedder
 from skypart.errors import SkyPartError
+from skypart.evaluation.embedding import PreparedImages
 from skypart.evaluation.protocol import check_splits
 from skypart.evaluation.run import open_source
 from skypart.experiments.measure import RowScores, load_scores, measure, save_scores
 from skypart.experiments.plan import Plan, PresetPlan, RowPlan, RunPlan, WorldPlan, read_plan, recipe_file, slug
 from skypart.experiments.wrappers import MODEL_WRAPPERS
+from skypart.images.weather import RENDERING
 from skypart.model.backbone import check_backbone
+from skypart.model.cost import count_parameters
+from skypart.model.embedder import load_torch
+from skypart.model.heads import readout_names
+from skypart.model.shared_trunk import SharedTrunkEmbedder, TrunkTokens
 from skypart.progress import console as progress_console
 from skypart.recipe_files import RECIPES
 from skypart.training.distributed import Workers, start_workers, stop_workers
 from skypart.training.loop import time_steps, train
-from skypart.training.recipe import Recipe, load_recipe
+from skypart.training.recipe import Recipe, load_recipe, read_toml
 from skypart.training.setup import prepare
 from skypart.worlds.make import make_world
 from skypart.worlds.request import build_request
@@ -81,8 +87,9 @@ class Job:
         """Whether it was trained to its end with this recipe."""
         note = self.folder / "finished.json"
         try:
-            return bool(json.loads(note.read_text(encoding="utf-8")) == _plain(self.recipe.to_dict()))
-        except (OSError, ValueError):
+            stored = json.loads(note.read_text(encoding="utf-8"))
+            return bool(_with_new_settings(stored) == _plain(self.recipe.to_dict()))
+        except (OSError, ValueError, AttributeError):
             return False
 
 
@@ -106,9 +113,15 @@ def find_plan(name: str) -> Path:
         return path
     found = PLANS / f"{name}.toml"
     if not found.is_file():
-        names = ", ".join(sorted(each.stem for each in PLANS.glob("*.toml"))) or "none here"
+        names = ", ".join(plan_names()) or "none here"
         raise SkyPartError(f"unknown experiment {name!r}; choose one of {names}, or pass a plan file (.toml)")
     return found
+
+
+def plan_names() -> list[str]:
+    """The comparisons of recipes/experiments/; the folder also holds recipes, which have no presets."""
+    files = sorted(PLANS.glob("*.toml"))
+    return [file.stem for file in files if "presets" in read_toml(file, "plan", "see recipes/experiments/")]
 
 
 def run_experiment(name: str, options: Options) -> Comparison | None:
@@ -117,6 +130,8 @@ def run_experiment(name: str, options: Options) -> Comparison | None:
     plan = _with_backbones(read_plan(plan_file), options.backbones)
     preset = _preset(plan, options.preset, plan_file)
     seeds = options.seeds or preset.seeds
+    if len(set(seeds)) < len(seeds):
+        raise SkyPartError(f"seeds {', '.join(map(str, seeds))}: one is given twice; leave one out")
     data = options.data or _render(preset.world, options.out / "data" / "world", options.preset)
     dataset = open_dataset(data)
     test = dataset
@@ -126,12 +141,14 @@ def run_experiment(name: str, options: Options) -> Comparison | None:
         raise SkyPartError(f"{plan.name}: --test is for comparisons that transfer; leave it out")
     check_splits(test)
     jobs = _jobs(plan, plan_file, preset, options, dataset, seeds)
+    _check_data(plan, dataset, jobs)
+    _check_readouts(plan.all_rows(options.preset), jobs)
     workers = start_workers(options.device)
     try:
-        _print_plan(plan, options, jobs, workers)
+        needed = _print_plan(plan, options, jobs, workers)
         if options.dry_run:
             return None
-        options.out.mkdir(parents=True, exist_ok=True)
+        _check_space(options.out, needed)
         write_text(options.out / "plan.json", plan.model_dump_json(indent=1) + "\n")
         for job in jobs:
             _train(job, jobs, workers)
@@ -199,29 +216,90 @@ def _jobs(
                 start = options.out / "runs" / f"{folders[run.start]}-seed{seed}" / "best.safetensors"
                 recipe = replace(recipe, backbone=replace(recipe.backbone, start=str(start)))
             elif not recipe.backbone.start:
-                check_backbone(recipe.backbone.name)
+                _check_backbone(recipe.backbone.name, "--backbone NAME" if "backbone" in plan.axes else "")
+            if recipe.loss.distill and recipe.loss.teacher and recipe.distill.teacher:
+                check_backbone(recipe.distill.teacher)
             jobs.append(Job(run, seed, recipe, folder))
     return jobs
 
 
-def _print_plan(plan: Plan, options: Options, jobs: Sequence[Job], workers: Workers) -> None:
-    """The trainings, their steps, and how long they take by a few timed steps of each kind."""
+def _check_backbone(name: str, option: str) -> None:
+    """Raise if a backbone cannot be had; the message says how to choose another one."""
+    try:
+        check_backbone(name)
+    except SkyPartError as error:
+        raise SkyPartError(f"{error}; another backbone: {option or '--set backbone.name=NAME'}") from error
+
+
+def _check_data(plan: Plan, dataset: Dataset, jobs: Sequence[Job]) -> None:
+    """Raise if the training data lack what the runs need: both views of several locations, and altitudes to compare."""
+    views = {view: {r.location for r in dataset.train if r.view == view} for view in ("drone", "satellite")}
+    for view, places in views.items():
+        if not places:
+            raise SkyPartError(
+                f"{dataset.root}: has no {view} images to train on; see `skypart data check {dataset.root}`"
+            )
+    if len(views["drone"] & views["satellite"]) < 2:
+        raise SkyPartError(f"{dataset.root}: fewer than two training locations have both views; add some")
+    without = next((job.run.name for job in jobs if not job.recipe.loss.alt), None)
+    has_altitudes = any(r.altitude is not None for r in dataset.train if r.view == "drone")
+    if without is not None and any(job.recipe.loss.alt for job in jobs) and not has_altitudes:
+        raise SkyPartError(
+            f"{dataset.root}: has no altitudes, so that {plan.name} cannot compare {without!r} (no altitude loss) with "
+            "the others; choose data with altitudes, or pass a plan without this run"
+        )
+
+
+def _check_readouts(rows: Sequence[RowPlan], jobs: Sequence[Job]) -> None:
+    """Raise for a readout that the head of its run does not have."""
+    for row in rows:
+        job = next(each for each in jobs if each.run.name == row.run)
+        names = readout_names(job.recipe.head)
+        if row.readout and row.readout not in names:
+            raise SkyPartError(
+                f"row {row.name!r}: the head {job.recipe.head.kind} has no readout {row.readout!r}; "
+                f"choose one of {', '.join(names)}"
+            )
+
+
+def _check_space(out: Path, needed: int) -> None:
+    """Raise if the disk has not `needed` bytes left for the trainings; creates the folder."""
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        free = shutil.disk_usage(out).free
+    except OSError as error:
+        raise SkyPartError(f"cannot write {out}: {error.strerror or error}; choose another folder (-o)") from error
+    if free < needed:
+        raise SkyPartError(
+            f"{out}: the trainings need about {needed / 1e9:.1f} GB, but the disk has {free / 1e9:.1f} GB left; "
+            "free disk space or choose another folder (-o)"
+        )
+
+
+def _print_plan(plan: Plan, options: Options, jobs: Sequence[Job], workers: Workers) -> int:
+    """The trainings, their steps, and how long they take by a few timed steps of each kind.
+
+    Returns the bytes on disk that they need, about.
+    """
     if not workers.is_leader:
-        return
+        return 0
     console = Console()
     console.print(f"[bold]{plan.title}[/]  preset {options.preset}, {len(jobs)} trainings", highlight=False)
     if stated := plan.presets[options.preset].stated:
         console.print(f"stated: {stated}", highlight=False)
     table = RichTable("run", "seed", "steps", "images per step", "head", "estimate", "state")
-    seconds: dict[str, float] = {}
-    total = 0.0
+    trials: dict[str, Trial] = {}
+    total, models, checkpoints = 0.0, 0, 0
     for job in jobs:
         state = "finished" if job.finished else "to train"
         estimate = ""
         if not job.finished and not job.run.start:
-            if job.run.name not in seconds:
-                seconds[job.run.name] = _seconds_per_step(job.recipe, workers)
-            took = seconds[job.run.name] * max(job.steps, 1)
+            if job.run.name not in trials:
+                trials[job.run.name] = _try_steps(job.recipe, workers)
+            trial = trials[job.run.name]
+            models += 2 * 4 * trial.parameters  # the best and the last model, in float32
+            checkpoints = max(checkpoints, (job.recipe.run.keep + 1) * 5 * 4 * trial.parameters)
+            took = trial.seconds * max(job.steps, 1)
             total += took
             estimate = _duration(took)
         batch = job.recipe.batch
@@ -230,11 +308,20 @@ def _print_plan(plan: Plan, options: Options, jobs: Sequence[Job], workers: Work
             job.run.name, str(job.seed), str(job.steps or "by data"), str(images), job.recipe.head.kind, estimate, state
         )
     console.print(table)
-    console.print(f"training takes about {_duration(total)} here; evaluation is extra", highlight=False)
+    takes = f"training takes about {_duration(total)} here" if total else "nothing to train"
+    console.print(f"{takes}; evaluation is extra", highlight=False)
+    return models + checkpoints
 
 
-def _seconds_per_step(recipe: Recipe, workers: Workers) -> float:
-    """Seconds per optimiser step, from a few steps in a temporary folder."""
+class Trial(NamedTuple):
+    """What a few steps tell about a run. seconds: per optimiser step. parameters: of the model."""
+
+    seconds: float
+    parameters: int
+
+
+def _try_steps(recipe: Recipe, workers: Workers) -> Trial:
+    """A few steps in a temporary folder."""
     with tempfile.TemporaryDirectory(prefix="skypart-timing-") as folder:
         short = replace(
             recipe,
@@ -242,7 +329,8 @@ def _seconds_per_step(recipe: Recipe, workers: Workers) -> float:
             distill=replace(recipe.distill, teacher=""),
             batch=replace(recipe.batch, alike=False),
         )
-        return time_steps(prepare(short, workers), TIMED_STEPS)
+        run = prepare(short, workers)
+        return Trial(time_steps(run, TIMED_STEPS), count_parameters(run.student))
 
 
 def _duration(seconds: float) -> str:
@@ -269,6 +357,15 @@ def _train(job: Job, jobs: Sequence[Job], workers: Workers) -> None:
         write_text(job.folder / "finished.json", json.dumps(job.recipe.to_dict()) + "\n")
 
 
+def _with_new_settings(stored: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
+    """A stored recipe with the defaults of settings that did not exist yet, so that a finished run stays finished."""
+    defaults = _plain(Recipe().to_dict())
+    return {
+        section: values if section == "head" else defaults.get(section, {}) | values
+        for section, values in stored.items()
+    }
+
+
 def _plain(value: Any) -> Any:
     """Data as JSON returns it."""
     return json.loads(json.dumps(value))
@@ -281,10 +378,11 @@ def _evaluate(
     rows: dict[str, list[RowScores]] = {}
     about: dict[str, list[dict[str, Any]]] = {}
     models: dict[str, Path] = {}
+    tokens, prepared = TrunkTokens(2 << 30), PreparedImages(1 << 30)
     for row in plan.all_rows(options.preset):
         for seed in seeds:
             (job,) = [each for each in jobs if each.run.name == row.run and each.seed == seed]
-            scores, facts = _row_scores(row, job, preset, options, test)
+            scores, facts = _row_scores(row, job, preset, options, test, tokens, prepared)
             rows.setdefault(row.name, []).append(scores)
             about.setdefault(row.name, []).append(facts)
             models.setdefault(row.name, job.model)
@@ -292,11 +390,19 @@ def _evaluate(
 
 
 def _row_scores(
-    row: RowPlan, job: Job, preset: PresetPlan, options: Options, test: Dataset
+    row: RowPlan,
+    job: Job,
+    preset: PresetPlan,
+    options: Options,
+    test: Dataset,
+    tokens: TrunkTokens,
+    prepared: PreparedImages,
 ) -> tuple[RowScores, dict[str, Any]]:
-    """Scores of one row and seed, from the file or measured."""
+    """Scores of one row and seed, from the file or measured. tokens: of the blocks that the runs left frozen."""
     device = "cpu" if options.device == "auto" else options.device
-    embedder = load(job.model, device, readout=row.readout or None)
+    model = load_torch(job.model, device, readout=row.readout or None).model
+    frozen = model.backbone_interface.depth - job.recipe.backbone.trainable_blocks
+    embedder: Embedder = SharedTrunkEmbedder(model, device, frozen, tokens)
     if row.wrapper in MODEL_WRAPPERS:
         embedder = MODEL_WRAPPERS[row.wrapper](embedder)
     file = options.out / "scores" / f"{slug(row.name)}-seed{job.seed}.npz"
@@ -305,13 +411,14 @@ def _row_scores(
         "data": str(test.root.resolve()),
         "weather": list(preset.weather),
         "wrapper": row.wrapper,
+        "rendering": RENDERING,
     }
-    if file.is_file():
-        scores, facts = load_scores(file)
+    if file.is_file() and (stored := load_scores(file)) is not None:
+        scores, facts = stored
         if {name: facts.get(name) for name in key} == key:
             return scores, facts
     started = time.monotonic()
-    source = open_source(embedder, options.out / "cache")
+    source = replace(open_source(embedder, options.out / "cache"), prepared=prepared)
     with source.cache:
         scores = measure(source, test, preset.weather, row.wrapper)
     facts = {**key, "row": row.name, "seed": job.seed, "seconds": round(time.monotonic() - started, 1)}

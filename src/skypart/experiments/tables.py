@@ -11,13 +11,14 @@ from typing import Any, Literal
 import numpy as np
 
 from skypart.atomic import write_text
-from skypart.datasets.records import ARROWS, arrow_name
-from skypart.evaluation.published import published_rows
+from skypart.datasets.records import ARROWS
+from skypart.evaluation.published import dataset_title, published_rows
 from skypart.evaluation.tables import Row
 from skypart.experiments.measure import CLEAN, RowScores
 from skypart.experiments.plan import RowPlan
 from skypart.experiments.run import Comparison
 from skypart.experiments.statistics import Difference, paired_bootstrap, spread
+from skypart.experiments.wrappers import EMBEDDING_WRAPPERS
 from skypart.images.weather import CONDITIONS, LABELS
 from skypart.model.cost import Cost, measure_cost
 from skypart.model.storage import load_model
@@ -38,13 +39,17 @@ class Cell:
 
 @dataclass(frozen=True)
 class Sheet:
-    """One table. name: of its files. rows: cells under the headings; `blocks` start a block before a row."""
+    """One table. name: of its files. rows: cells under the headings; `blocks` start a block before a row.
+
+    data: the data set it is of, for summaries over several.
+    """
 
     name: str
     caption: str
     headings: Sequence[str]
     rows: Sequence[Sequence[Cell]]
     blocks: dict[int, str] = field(default_factory=dict)
+    data: str = ""
 
     def to_csv(self) -> str:
         """CSV with the caption in a comment above the headings."""
@@ -104,6 +109,7 @@ class Sheet:
             "headings": list(self.headings),
             "rows": rows,
             "blocks": blocks,
+            "data": self.data,
         }
 
 
@@ -119,11 +125,16 @@ def write_sheets(folder: Path, sheets: Sequence[Sheet]) -> None:
 def build_sheets(found: Comparison) -> list[Sheet]:
     """All tables of a comparison."""
     sheets = [headline_sheet(found)]
-    if any(len(name.split()) > 1 for name in _first(found).conditions[CLEAN]):
-        sheets.append(splits_sheet(found))
+    directions = _first(found).directions()
+    if found.plan.quoted:
+        sheets += [details_sheet(found, direction) for direction in directions]
+    if len(found.seeds) > 1:
+        sheets.append(seeds_sheet(found))
+    sheets += [splits_sheet(found, direction) for direction in directions if _altitudes(found, direction)]
     for profile in dict.fromkeys(c.split("/")[0] for c in _first(found).conditions if c != CLEAN):
-        sheets += [weather_sheet(found, profile, direction) for direction in _first(found).directions()]
-    if len(found.rows) > 1:
+        for metric in ("R@1", "AP"):
+            sheets += [weather_sheet(found, profile, direction, metric) for direction in directions]
+    if _has_reference(found):
         sheets.append(differences_sheet(found))
     weights = kendall_sheet(found)
     return [*sheets, weights] if weights is not None else sheets
@@ -145,10 +156,11 @@ def headline_sheet(found: Comparison) -> Sheet:
     rows: list[list[Cell]] = []
     blocks: dict[int, str] = {}
     for number, plan in enumerate(row_plans(found)):
-        if plan.block and plan.block not in blocks.values():
-            blocks[number] = plan.block
+        _start_block(blocks, number, plan)
         cost = model_cost(found, plan)
-        cells = [Cell(plan.name), Cell(f"{cost.total_parameters / 1e6:.2f}"), Cell(f"{cost.giga_macs:.2f}")]
+        single_pass = plan.wrapper in ("", *EMBEDDING_WRAPPERS)
+        macs = f"{cost.giga_macs:.2f}" if single_pass else ""
+        cells = [Cell(plan.name), Cell(f"{cost.total_parameters / 1e6:.2f}"), Cell(macs)]
         for direction in directions:
             cells += [_spread_cell(found, plan.name, CLEAN, direction, metric) for metric in ("R@1", "AP")]
             if _has_reference(found):
@@ -159,19 +171,62 @@ def headline_sheet(found: Comparison) -> Sheet:
     return Sheet("headline", caption, headings, rows, blocks)
 
 
-def splits_sheet(found: Comparison) -> Sheet:
-    """R@1 at each altitude, both directions."""
-    splits = list(_first(found).conditions[CLEAN])
-    rows = []
-    for plan in row_plans(found):
-        values = [[s.conditions[CLEAN][split].metric("R@1").mean() for s in found.rows[plan.name]] for split in splits]
-        rows.append([Cell(plan.name), *(Cell(str(spread(each))) for each in values)])
-    headings = ["method", *(f"{arrow_name(split)} R@1" for split in splits)]
-    return Sheet("altitudes", f"{found.plan.title}: R@1 by test split. {_data_words(found)}", headings, rows)
+def details_sheet(found: Comparison, direction: str) -> Sheet:
+    """Every metric of one direction: R@k, R@top1, both APs, and SDM@k where positions are known; quoted rows below."""
+    metrics = _first(found).metrics
+    rows: list[list[Cell]] = []
+    blocks: dict[int, str] = {}
+    for number, plan in enumerate(row_plans(found)):
+        _start_block(blocks, number, plan)
+        rows.append([Cell(plan.name), *(_spread_cell(found, plan.name, CLEAN, direction, m) for m in metrics)])
+    for row in _published(found):
+        values = [row.values.get(f"{direction}/{m}", row.values.get(f"{direction} mean/{m}")) for m in metrics]
+        rows += _quoted_values(row, values)
+    caption = f"{found.plan.title}: {ARROWS[direction]}, every metric. {_data_words(found)}; AP official"
+    return Sheet(f"details-{direction}", caption, ["method", *metrics], rows, blocks)
 
 
-def weather_sheet(found: Comparison, profile: str, direction: str) -> Sheet:
-    """R@1 under each condition, their mean, and the mean drop from clean."""
+def seeds_sheet(found: Comparison) -> Sheet:
+    """R@1 of each seed, their mean and their standard deviation, in both directions."""
+    headings = ["method"]
+    for direction in _first(found).directions():
+        headings += [f"{ARROWS[direction]} seed {seed}" for seed in found.seeds]
+        headings += [f"{ARROWS[direction]} mean", f"{ARROWS[direction]} deviation"]
+    rows: list[list[Cell]] = []
+    blocks: dict[int, str] = {}
+    for number, plan in enumerate(row_plans(found)):
+        _start_block(blocks, number, plan)
+        cells = [Cell(plan.name)]
+        for direction in _first(found).directions():
+            values = [s.headline(CLEAN, direction) for s in found.rows[plan.name]]
+            over = spread(values)
+            cells += [Cell(f"{value:.2f}") for value in (*values, over.mean, over.deviation)]
+        rows.append(cells)
+    return Sheet("seeds", f"{found.plan.title}: R@1 of each seed. {_data_words(found)}", headings, rows, blocks)
+
+
+def splits_sheet(found: Comparison, direction: str) -> Sheet:
+    """R@1 and AP of one direction at each altitude or height, and the mean of R@1; quoted rows below."""
+    splits = _altitudes(found, direction)
+    columns = [(split, metric) for split in splits for metric in ("R@1", "AP")]
+    rows: list[list[Cell]] = []
+    blocks: dict[int, str] = {}
+    for number, plan in enumerate(row_plans(found)):
+        _start_block(blocks, number, plan)
+        scores = [s.conditions[CLEAN] for s in found.rows[plan.name]]
+        values = [[each[split].metric(metric).mean() for each in scores] for split, metric in columns]
+        means = [np.mean([each[split].metric("R@1").mean() for split in splits]) for each in scores]
+        rows.append([Cell(plan.name), *(Cell(str(spread(each))) for each in (*values, means))])
+    for row in _published(found):
+        quoted = [row.values.get(f"{split}/{metric}") for split, metric in columns]
+        rows += _quoted_values(row, [*quoted, row.values.get(f"{direction} mean/R@1")])
+    headings = ["method", *(f"{split.split()[1]} {metric}" for split, metric in columns), "mean R@1"]
+    caption = f"{found.plan.title}: {ARROWS[direction]} at each altitude. {_data_words(found)}; AP official"
+    return Sheet(f"altitudes-{direction}", caption, headings, rows, blocks)
+
+
+def weather_sheet(found: Comparison, profile: str, direction: str, metric: str = "R@1") -> Sheet:
+    """A metric under each condition, the mean over conditions, and the mean drop from clean."""
     conditions = [f"{profile}/{condition}" for condition in CONDITIONS]
     headings = ["method", *(LABELS[c] for c in CONDITIONS), "mean", "drop from clean"]
     if _has_reference(found):
@@ -179,17 +234,66 @@ def weather_sheet(found: Comparison, profile: str, direction: str) -> Sheet:
     rows: list[list[Cell]] = []
     blocks: dict[int, str] = {}
     for number, plan in enumerate(row_plans(found)):
-        if plan.block and plan.block not in blocks.values():
-            blocks[number] = plan.block
-        cells = [Cell(plan.name), *(_spread_cell(found, plan.name, c, direction, "R@1") for c in conditions)]
-        means = [weather_mean(s, profile, direction) for s in found.rows[plan.name]]
-        clean = [s.headline(CLEAN, direction) for s in found.rows[plan.name]]
+        _start_block(blocks, number, plan)
+        cells = [Cell(plan.name), *(_spread_cell(found, plan.name, c, direction, metric) for c in conditions)]
+        means = [weather_mean(s, profile, direction, metric) for s in found.rows[plan.name]]
+        clean = [s.headline(CLEAN, direction, metric) for s in found.rows[plan.name]]
         cells += [Cell(str(spread(means))), Cell(f"{np.mean(clean) - np.mean(means):.2f}")]
         if _has_reference(found):
-            cells.append(_delta_cell(found, plan, lambda s: weather_mean(s, profile, direction)))
+            cells.append(_delta_cell(found, plan, lambda s: weather_mean(s, profile, direction, metric)))
         rows.append(cells)
-    caption = f"{found.plan.title}: {ARROWS[direction]} R@1 in ten weathers, profile {profile}. {_data_words(found)}"
-    return Sheet(f"weather-{profile}-{direction}", caption, headings, rows, blocks)
+    for row in published_rows(found.dataset.kind, "weather") if found.plan.quoted and profile == "paper" else []:
+        values = [row.values.get(f"{direction} {c}/{metric}") for c in (*CONDITIONS, "mean")]
+        drop = None if values[0] is None or values[-1] is None else values[0] - values[-1]
+        rows += [[*cells, *[Cell("")] * (len(headings) - len(cells))] for cells in _quoted_values(row, [*values, drop])]
+    words = f"{ARROWS[direction]} {metric} in ten weathers, profile {profile}"
+    name = "weather" if metric == "R@1" else f"weather{metric}"
+    return Sheet(
+        f"{name}-{profile}-{direction}",
+        f"{found.plan.title}: {words}. {_data_words(found)}",
+        headings,
+        rows,
+        blocks,
+        found.dataset.root.resolve().name,
+    )
+
+
+def weather_summary(tables: Sequence[dict[str, Any]]) -> list[Sheet]:
+    """Weather tables of several data sets (`Sheet.to_data`) side by side: R@1 without weather, mean, drop.
+
+    One sheet per profile and direction of which there are at least two data sets. A method without a number somewhere
+    has empty cells there, and no mean over data sets.
+    """
+    sheets = []
+    for name in dict.fromkeys(table["name"] for table in tables if str(table["name"]).startswith("weather-")):
+        chosen = [table for table in tables if table["name"] == name]
+        titles = _distinct([str(table.get("data", "")) or f"data {n}" for n, table in enumerate(chosen, start=1)])
+        if len(chosen) < 2:
+            continue
+        columns = [(LABELS["normal"], "normal"), ("mean", "mean"), ("drop from clean", "drop")]
+        headings = ["method", *(f"{title}, {short}" for title in titles for _, short in columns), "mean of means"]
+        rows = []
+        for method in dict.fromkeys(row[0]["text"] for table in chosen for row in table["rows"]):
+            cells = [Cell(method, "quoted" if method.endswith("(quoted)") else "")]
+            means: list[str] = []
+            for table in chosen:
+                row = next((row for row in table["rows"] if row[0]["text"] == method), None)
+                cells += [
+                    Cell("" if row is None else row[table["headings"].index(heading)]["text"], cells[0].mark)
+                    for heading, _ in columns
+                ]
+                means.append(cells[-2].text)
+            total = f"{np.mean([float(text.split()[0]) for text in means]):.2f}" if all(means) else ""
+            rows.append([*cells, Cell(total, cells[0].mark)])
+        _, profile, direction = name.split("-")
+        caption = f"Ten weathers over {len(chosen)} data sets: {ARROWS[direction]} R@1, profile {profile}"
+        sheets.append(Sheet(f"summary-{profile}-{direction}", caption, headings, rows))
+    return sheets
+
+
+def _distinct(titles: Sequence[str]) -> list[str]:
+    """Titles with a number behind those that occur twice."""
+    return [f"{title} {n}" if titles.count(title) > 1 else title for n, title in enumerate(titles, start=1)]
 
 
 def weather_mean(scores: RowScores, profile: str, direction: str, metric: str = "R@1") -> float:
@@ -273,8 +377,12 @@ def _run_of(found: Comparison, row: str) -> str:
 
 
 def reference_of(found: Comparison, plan: RowPlan) -> str | None:
-    """The row that a row is compared with; None for a reference itself."""
-    reference = plan.reference or found.plan.reference
+    """The row that a row is compared with: its own, the plan's, or the first; None for a reference itself.
+
+    Where heads are compared on each backbone (`lift`), rows without a reference of their own have none.
+    """
+    first = "" if found.plan.lift else row_plans(found)[0].name
+    reference = plan.reference or found.plan.reference or first
     return reference if reference and reference != plan.name else None
 
 
@@ -308,10 +416,33 @@ def _delta_cell(found: Comparison, plan: RowPlan, value: Callable[[RowScores], f
 
 def _quoted(found: Comparison, directions: Sequence[str]) -> list[list[Cell]]:
     """The paper's rows, marked as quoted."""
+    return [_quoted_row(row, directions, _has_reference(found)) for row in _published(found)]
+
+
+def _published(found: Comparison) -> list[Row]:
+    """The paper's rows in clear weather, of its transfer table for a transfer; none unless the plan quotes them."""
     if not found.plan.quoted:
         return []
-    section = "transfer" if found.plan.transfer else "clean"
-    return [_quoted_row(row, directions, _has_reference(found)) for row in published_rows(found.dataset.kind, section)]
+    return published_rows(found.dataset.kind, "transfer" if found.plan.transfer else "clean")
+
+
+def _quoted_values(row: Row, values: Sequence[float | None]) -> list[list[Cell]]:
+    """A quoted row of these values as a list of one; empty if the paper has none of them."""
+    if all(value is None for value in values):
+        return []
+    cells = [Cell("" if value is None else f"{value:.2f}", "quoted") for value in values]
+    return [[Cell(f"{row.method} (quoted)", "quoted"), *cells]]
+
+
+def _start_block(blocks: dict[int, str], number: int, plan: RowPlan) -> None:
+    """Note in `blocks` that a block starts before this row, if one does."""
+    if plan.block and plan.block not in blocks.values():
+        blocks[number] = plan.block
+
+
+def _altitudes(found: Comparison, direction: str) -> list[str]:
+    """The splits of a direction at one altitude or height each, such as `D2S 150m`."""
+    return [name for name in _first(found).conditions[CLEAN] if name.startswith(f"{direction} ")]
 
 
 def _quoted_row(row: Row, directions: Sequence[str], deltas: bool) -> list[Cell]:
@@ -331,6 +462,9 @@ def _quoted_row(row: Row, directions: Sequence[str], deltas: bool) -> list[Cell]
 
 
 def _data_words(found: Comparison) -> str:
+    """The data set; with quoted rows also whether it is the real one."""
+    if found.plan.quoted:
+        return f"Data: {dataset_title(found.dataset)}"
     return f"Data: {found.dataset.root.resolve().name} ({found.dataset.kind})"
 
 
@@ -347,9 +481,20 @@ def _coloured(cell: Cell) -> str:
     return rf"\textcolor{{{_COLOURS[cell.mark]}}}{{{text}}}" if cell.mark and text else text
 
 
+_TEX = str.maketrans(
+    {
+        "\\": r"\textbackslash{}",
+        "~": r"\textasciitilde{}",
+        "^": r"\textasciicircum{}",
+        "→": r"$\to$",
+        "±": r"$\pm$",
+        "Δ": r"$\Delta$",
+        "−": "$-$",
+    }
+    | {sign: f"\\{sign}" for sign in "&%_#${}"}
+)
+
+
 def _tex(text: str) -> str:
-    for sign, escaped in (("\\", r"\textbackslash{}"), ("&", r"\&"), ("%", r"\%"), ("_", r"\_"), ("#", r"\#")):
-        text = text.replace(sign, escaped)
-    for sign, escaped in (("→", r"$\to$"), ("±", r"$\pm$"), ("Δ", r"$\Delta$"), ("−", "$-$")):
-        text = text.replace(sign, escaped)
-    return text
+    """Text as LaTeX source."""
+    return text.translate(_TEX)

@@ -1,12 +1,16 @@
 """Inference-time wrappers around a model: departures from the single-pass protocol, for comparisons only."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
 from skypart.embedding.interface import Embedder, Inputs, PatchTokens, Vectors, is_single_image
+from skypart.errors import SkyPartError
+from skypart.evaluation.rerank import expand_queries, k_reciprocal_scores
 from skypart.images.decode import ImageLike, RgbImage, read_rgb
 from skypart.images.preprocess import Preprocessing
+from skypart.model.embedder import TorchEmbedder
+from skypart.model.token_merging import merge_tokens
 
 CROP = 0.8
 """Edge of a crop, as a share of the image's."""
@@ -66,5 +70,39 @@ def _corner(image: RgbImage, corner: int) -> RgbImage:
     return np.ascontiguousarray(image[top : top + rows, left : left + columns])
 
 
-MODEL_WRAPPERS = {"multi_crop": MultiCropEmbedder}
-"""Wrappers by the name that a plan's row gives."""
+def require_torch(embedder: Embedder) -> TorchEmbedder:
+    """`embedder`, for wrappers that change the model itself."""
+    if not isinstance(embedder, TorchEmbedder):
+        raise SkyPartError("Tent and token merging change the model itself; use a .safetensors model")
+    return embedder
+
+
+def _merging(embedder: Embedder) -> Embedder:
+    return merge_tokens(require_torch(embedder))
+
+
+def _expanded(query: Vectors, gallery: Vectors) -> tuple[Vectors, Vectors]:
+    return expand_queries(query, gallery, min(5, len(gallery))), gallery
+
+
+def _reranked(query: Vectors, gallery: Vectors) -> tuple[Vectors, Vectors]:
+    """Scores as features: the product of (q, g) scores with the identity (g, g) is the scores themselves."""
+    count = len(query) + len(gallery)
+    scores = k_reciprocal_scores(query, gallery, min(20, count - 1), min(6, count - 1))
+    return scores.astype(np.float32), np.eye(len(gallery), dtype=np.float32)
+
+
+EMBEDDING_WRAPPERS: dict[str, Callable[[Vectors, Vectors], tuple[Vectors, Vectors]]] = {
+    "query_expansion": _expanded,
+    "k_reciprocal": _reranked,
+}
+"""Wrappers that only need the embeddings of queries and gallery, by the name that a plan's row gives."""
+MODEL_WRAPPERS: dict[str, Callable[[Embedder], Embedder]] = {
+    "multi_crop": MultiCropEmbedder,
+    "token_merging": _merging,
+}
+"""Wrappers around a model, by the name that a plan's row gives."""
+TENT = "tent"
+"""The wrapper that adapts the model to the queries; it needs the gallery, so that `measure` applies it."""
+WRAPPER_NAMES = (*EMBEDDING_WRAPPERS, *MODEL_WRAPPERS, TENT)
+"""All that a plan's row may name."""

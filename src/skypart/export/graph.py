@@ -10,7 +10,7 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from skypart.embedding.exported import EMBEDDING, INPUT, TOKENS
+from skypart.embedding.exported import EMBEDDING, INPUT, PARTS, TOKENS
 from skypart.errors import SkyPartError
 from skypart.model.embedder import TorchEmbedder
 
@@ -20,30 +20,35 @@ OPSET = 20
 
 
 class DeployedModel(nn.Module):
-    """A SkyPart model with the outputs of `Embedder.embed_with_patches`; position embeddings are constants."""
+    """A SkyPart model with the outputs of `Embedder.embed_with_patches`; position embeddings are constants.
 
-    def __init__(self, embedder: TorchEmbedder) -> None:
+    parts: the outputs PARTS, too.
+    """
+
+    def __init__(self, embedder: TorchEmbedder, parts: bool = False) -> None:
         super().__init__()
+        self.parts = PARTS if parts else ()
         self.model = embedder.model
         self.blocks = embedder.matched_blocks
 
-    def forward(self, images: Tensor) -> tuple[Tensor, Tensor]:
-        """(n, 3, size, size) -> embeddings (n, dim) and patch tokens (blocks, n, patches, channels)."""
+    def forward(self, images: Tensor) -> tuple[Tensor, ...]:
+        """(n, 3, size, size) -> embeddings (n, dim), patch tokens (blocks, n, patches, channels), and the parts."""
         backbone, read = self.model.backbone_interface, self.model.taps
         taps = (*read, *self.blocks)
         tokens = backbone.finish(backbone.trunk(images, taps), taps)
         output = self.model.head([each.float() for each in tokens[: len(read)]])
-        return output.embedding, torch.stack([each.patches.float() for each in tokens[len(read) :]])
+        matched = torch.stack([each.patches.float() for each in tokens[len(read) :]])
+        return output.embedding, matched, *(getattr(output, name) for name in self.parts)
 
 
-def write_onnx(embedder: TorchEmbedder, file: Path) -> None:
-    """Write the graph of a model to `file`, in float32, with a fixed size and any batch."""
+def write_onnx(embedder: TorchEmbedder, file: Path, *, parts: bool = False) -> None:
+    """Write the graph of a model to `file`, in float32, with a fixed size and any batch. parts: output PARTS, too."""
     try:
         import onnx  # noqa: F401
         import onnxscript  # noqa: F401
     except ImportError as error:
         raise SkyPartError(f"{file}: {INSTALL}") from error
-    module = DeployedModel(embedder).eval()
+    module = DeployedModel(embedder, parts).eval()
     example = torch.zeros(2, 3, embedder.size, embedder.size)  # 1 would become a constant
     with torch.no_grad(), _quiet():
         program = torch.onnx.export(
@@ -52,7 +57,7 @@ def write_onnx(embedder: TorchEmbedder, file: Path) -> None:
             dynamo=True,
             opset_version=OPSET,
             input_names=[INPUT],
-            output_names=[EMBEDDING, TOKENS],
+            output_names=[EMBEDDING, TOKENS, *module.parts],
             dynamic_shapes=({0: torch.export.Dim("n", min=1)},),
         )
         assert program is not None  # only None if it writes a file itself

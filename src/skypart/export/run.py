@@ -69,6 +69,7 @@ def export_model(name: str, output: Path, options: ExportOptions) -> Parity:
         raise SkyPartError(f"{output}: the format {options.to} has the suffix {suffix}; rename the output")
     check_writable(output)
     source = load_torch(name, "cpu", options.size)
+    source.preprocessing.check_unwarped(name)
     digest = source.digest  # of the whole model, before blocks are dropped
     contract = build_contract(source, digest, options)
     trim_unused_blocks(source)

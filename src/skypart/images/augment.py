@@ -33,6 +33,7 @@ class Augmentation:
     grey, blur: probabilities. rotation: degrees drawn from ± the value; corners are filled by reflection.
     dusk, haze, coarse, jpeg: probabilities of dim coloured light with noise, of haze that thickens towards one side,
     of reduced resolution, and of strong compression.
+    grey_tile: the probability of grey for satellite tiles, if larger than `grey`: many maps have no colour.
     cast: standard deviation of the log gain of each channel. tone: standard deviation of the log gamma.
     photo, night, sharp: for drone images, probabilities of reframing by `photograph` instead of cropping, of night
     with street lamps, and of sharpened edges.
@@ -48,6 +49,7 @@ class Augmentation:
     saturation: float = 0.3
     hue: float = 0.03
     grey: Probability = 0.05
+    grey_tile: Probability = 0.0
     blur: Probability = 0.1
     rotation: float = 0.0
     dusk: Probability = 0.0
@@ -88,7 +90,8 @@ class Augmentation:
         self, image: RgbImage, preprocessing: Preprocessing, rng: np.random.Generator, drone: bool = False
     ) -> RgbImage:
         """Second half, with the same generator: resize as evaluation does to (size, size, 3), then vary the colours."""
-        coloured = self._colour(preprocessing.resize(image), rng)
+        grey = self.grey if drone else max(self.grey, self.grey_tile)
+        coloured = self._colour(preprocessing.resize(image), rng, grey)
         if drone and self.night and rng.uniform() < self.night:
             coloured = _to_bytes(add_night(coloured.astype(np.float32), rng))
         if drone and self.sharp and rng.uniform() < self.sharp:
@@ -117,8 +120,8 @@ class Augmentation:
         top, left = round((height - rows) * y), round((width - columns) * x)
         return image[top : top + rows, left : left + columns]
 
-    def _colour(self, image: RgbImage, rng: np.random.Generator) -> RgbImage:
-        """Tone, brightness, contrast, cast, hue and saturation; then grey and blur with their probabilities."""
+    def _colour(self, image: RgbImage, rng: np.random.Generator, grey: float = 0.0) -> RgbImage:
+        """Tone, brightness, contrast, cast, hue and saturation; then grey, with the probability given, and blur."""
         bright, contrast, saturate, turn = rng.uniform(-1, 1, 4)
         grey_draw, blur_draw, sigma = rng.uniform(0, 1, 3)
         pixels = image.astype(np.float32)
@@ -132,7 +135,7 @@ class Augmentation:
         if self.hue:
             pixels = pixels @ _hue_matrix(self.hue * turn)
         luma = (pixels @ _LUMA)[..., None]
-        factor = 0.0 if grey_draw < self.grey else 1 + self.saturation * saturate
+        factor = 0.0 if grey_draw < grey else 1 + self.saturation * saturate
         pixels = luma + (pixels - luma) * np.float32(factor)
         if blur_draw < self.blur:
             pixels = cv2.GaussianBlur(pixels, (0, 0), 0.3 + 1.2 * float(sigma))

@@ -272,4 +272,12 @@ def unreadable_message(broken: Sequence[str], progress: str) -> str:
 
 def listed_file(folder: Path, name: str) -> Path:
     """Path of an image that a table in `folder` lists: in its subfolder `images`, or beside the table."""
-    return folder / "images" / name if (folder / "images" / name).exists() else folder / name
+    inside, beside = folder / "images" / name, folder / name
+    try:
+        found = inside if inside.exists() else beside
+        found.exists()
+    except OSError as error:  # a name that is too long, or a folder without permission
+        raise SkyPartError(
+            f"{folder}: a table there lists {name[:60]!r}, which cannot be opened ({error.strerror}); correct it"
+        ) from error
+    return found

@@ -63,6 +63,10 @@ class LossConfig:
     diversity: bool = True
     diversity_weight: float = 1.0
 
+    sparsity: bool = False  # a prior on the share of open prototypes; not in the paper
+    sparsity_weight: float = 1.0
+    sparsity_target: float = 0.83  # 10 of 12, as the paper reports
+
     patch_mae: bool = False  # masked autoencoding of patch tokens
     patch_mae_weight: float = 1.0
 

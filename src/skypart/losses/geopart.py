@@ -20,6 +20,7 @@ from skypart.losses.patch_mae import PatchMaeLoss
 from skypart.losses.patch_nce import PatchNceLoss
 from skypart.losses.proxy_anchor import ProxyAnchorLoss
 from skypart.losses.self_distillation import SelfDistillationLoss
+from skypart.losses.sparsity import SparsityLoss
 from skypart.losses.teacher_distillation import TeacherDistillationLoss
 from skypart.losses.term import Group, LossContext, LossTerm
 from skypart.losses.triplet import TripletLoss
@@ -38,6 +39,7 @@ TERMS: tuple[type[LossTerm], ...] = (
     PartTransportLoss,
     MaskedReconstructionLoss,
     DiversityLoss,
+    SparsityLoss,
     PatchMaeLoss,
     TeacherDistillationLoss,
     SelfDistillationLoss,

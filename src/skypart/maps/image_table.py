@@ -11,10 +11,11 @@ from rasterio.transform import Affine
 from skypart.errors import SkyPartError
 from skypart.geo.geodesy import LocalFrame
 from skypart.images.decode import listed_file
+from skypart.images.raster_files import detect_driver
 from skypart.maps.files import absolute_path, combine_digests, file_digest, is_remote
 from skypart.maps.grid import MapGrid, Plane, check_grid, crs_plane, parse_crs
 from skypart.maps.map_source import MapImage, MapSource
-from skypart.maps.rasters import RasterReader, check_complete, detect_driver, read_raster
+from skypart.maps.rasters import RasterReader, check_complete, read_raster
 
 COLUMNS = (
     "file and one of: latitude, longitude of the centre + metres across or gsd; north, west, south, east; "

@@ -13,11 +13,12 @@ from skypart.errors import SkyPartError
 from skypart.geo.footprint import Bounds, Footprint, join_bounds
 from skypart.images.decode import RgbImage
 from skypart.maps.files import is_remote, path_exists, redact_address
-from skypart.maps.manifest import STORE_FOLDER, IndexManifest, map_name
+from skypart.maps.manifest import STORE_FOLDER, IndexManifest, map_name, model_message
 from skypart.maps.map_source import MapSource
 from skypart.maps.render import render_image, render_tile
 from skypart.maps.sources import open_maps
 from skypart.maps.store import Hit, Within, absolute_address, copy_views
+from skypart.maps.view_tokens import ViewTokens, read_tokens, remove_unused_tokens
 from skypart.maps.views import read_view
 
 
@@ -69,16 +70,23 @@ class MapIndex:
     def check_model(self, digest: str) -> None:
         """Raise if `digest` is not that of the model the views were embedded with."""
         if digest != self.manifest.model["digest"]:
-            raise SkyPartError(
-                f"{self.folder}: was made with the model {self.manifest.model['name']} "
-                f"({self.manifest.model['digest'][:12]}), not with this one ({digest[:12]}); "
-                "pass the model it was made with, or index the map again"
-            )
+            raise SkyPartError(model_message(self.folder, self.manifest.store_model, digest))
 
     def search(self, vectors: NDArray[np.float32], k: int, within: Within | None = None) -> list[list[Hit]]:
         """The `k` views most similar to each of (q, dim) unit vectors, best first."""
         found = self.store.search(vectors, k, within)
         return [[replace(hit, map_name=map_name(hit.map_name)) for hit in hits] for hits in found]
+
+    @cached_property
+    def _tokens(self) -> dict[str, ViewTokens]:
+        """Compact patch tokens by map, where they were kept."""
+        stored = {entry.stored_name: entry.name for entry in self.manifest.maps}
+        return {stored[name]: tokens for name, tokens in read_tokens(self.folder, list(stored)).items()}
+
+    def view_tokens(self, hit: Hit) -> NDArray[np.int8] | None:
+        """The compact patch tokens (patches, k) of a view; None if the index was made without."""
+        tokens = self._tokens.get(hit.map_name)
+        return None if tokens is None else tokens.find(hit.footprint)
 
     @cached_property
     def sources(self) -> dict[str, MapSource]:
@@ -177,7 +185,7 @@ def move_store(folder: str | Path, address: str) -> int:
     manifest = IndexManifest.read(folder)
     if address == manifest.store:
         raise SkyPartError(f"{folder}: already has its views in this store")
-    views = copy_views(manifest.store, folder / STORE_FOLDER, address)
+    views = copy_views(manifest.store, folder / STORE_FOLDER, address, manifest.store_model)
     replace(IndexManifest.read(folder), store=address).write(folder)
     return views
 
@@ -198,5 +206,6 @@ def remove_map(folder: str | Path, name: str) -> int:
                 raise SkyPartError(f"{folder}: {name} is its only map; delete the folder instead")
             store.remove(entry.stored_name)
         replace(manifest, maps=kept).write(folder)  # after its views: those of an unlisted map would still be found
+        remove_unused_tokens(folder, [other.stored_name for other in kept])
         store.optimize()
     return entry.views

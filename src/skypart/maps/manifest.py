@@ -9,7 +9,8 @@ from typing import Any
 from skypart.atomic import write_text
 from skypart.errors import SkyPartError
 from skypart.geo.footprint import Bounds
-from skypart.maps.store import DEFAULT_ADDRESS, Store, needs_network, open_store
+from skypart.maps.store import DEFAULT_ADDRESS, Store, StoreModel, needs_network, open_store
+from skypart.maps.view_tokens import verify_tokens
 from skypart.maps.views import ViewOptions
 
 FORMAT = 1
@@ -60,13 +61,32 @@ class IndexManifest:
         return self.calibration is not None and self.calibration.get("maps", self.maps_digest) == self.maps_digest
 
     def open_store(self, folder: Path, *, check: bool = True, network: bool = True) -> Store:
-        """Open the view store of the index in `folder`. check: report missing or truncated data at once.
+        """Open the view store of the index in `folder`. check: report missing data, or another model, at once.
 
         network: whether a store on object storage or a web server may be read.
+        The views must come from the model of this index.
         """
         if needs_network(self.store) and not network:
             raise SkyPartError(f"{folder}: its views are on the network, which is used only with --network; add it")
-        return open_store(self.store, folder / STORE_FOLDER, check=check)
+        store = open_store(self.store, folder / STORE_FOLDER, check=check)
+        try:
+            if check:
+                self._check_store_model(store)
+        except BaseException:
+            store.close()
+            raise
+        return store
+
+    @property
+    def store_model(self) -> StoreModel:
+        """The model of the index, as its store records it."""
+        return StoreModel(digest=str(self.model["digest"]), name=str(self.model["name"]))
+
+    def _check_store_model(self, store: Store) -> None:
+        """Raise if the views in `store` come from another model. One that recorded none is accepted."""
+        found = store.model if store.stats().views else None
+        if found is not None and found.digest != self.model["digest"]:
+            raise SkyPartError(model_message(store.location, found, self.model["digest"]))
 
     def write(self, folder: Path) -> None:
         """Replace the index.json of `folder`."""
@@ -114,6 +134,14 @@ class IndexManifest:
             raise SkyPartError(f"{file}: damaged ({error!r}); index the map again") from error
 
 
+def model_message(place: str | Path, made_with: StoreModel, digest: str) -> str:
+    """The error message about views in `place` that come from another model than the one with this digest."""
+    return (
+        f"{place}: was made with the model {made_with.name} ({made_with.digest[:12]}), not with this one "
+        f"({digest[:12]}); pass the model it was made with, or index the map again"
+    )
+
+
 def _no_index_message(folder: Path) -> str:
     """What to do if `folder` is not an index."""
     if folder.is_file():
@@ -153,6 +181,7 @@ def verify_index(folder: Path) -> None:
         store.verify()
         stored = store.stats().maps
     listed = {entry.stored_name: entry.views for entry in manifest.maps}
+    verify_tokens(folder, list(listed))
     for name in sorted(stored.keys() | listed.keys()):
         if stored.get(name) != listed.get(name):
             raise SkyPartError(

@@ -3,10 +3,8 @@
 import math
 import os
 import threading
-import warnings
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
-from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
@@ -16,13 +14,13 @@ import rasterio
 from numpy.typing import NDArray
 from rasterio.enums import ColorInterp, MaskFlags, Resampling
 from rasterio.env import get_gdal_config, set_gdal_config
-from rasterio.errors import NotGeoreferencedWarning, RasterioError
 from rasterio.windows import Window
 
 from skypart.confine import run_confined
 from skypart.errors import SkyPartError
 from skypart.images.bands import palette_table, stretch, stretch_limits
 from skypart.images.decode import RgbImage
+from skypart.images.raster_files import READ_ERRORS, check_beside, open_raster, sidecars
 from skypart.maps.files import HANDLES, is_remote, redact_address, redact_message
 from skypart.maps.pixels import PixelBox, PixelPatch
 
@@ -32,34 +30,13 @@ OVERSAMPLING = 4
 """Palette indices cannot be averaged, so they are read up to this many times finer per axis, then averaged as RGB."""
 BORDER = 15
 """Black areas narrower than this many pixels are ground, not border."""
-MAX_BLOCK_BYTES = 512 << 20
-"""GDAL decodes whole blocks (tiles or strips); larger ones than this are refused."""
-MAX_SIDECARS = 64
 T = TypeVar("T")
-_SIGNATURES = {
-    b"II*\0": "GTiff",
-    b"MM\0*": "GTiff",
-    b"II+\0": "GTiff",
-    b"MM\0+": "GTiff",
-    b"\xff\xd8\xff": "JPEG",
-    b"\x89PNG\r\n\x1a\n": "PNG",
-    b"\0\0\0\x0cjP  \r\n\x87\n": "JP2OpenJPEG",
-}
 _TRAILERS = {"PNG": b"IEND", "JPEG": b"\xff\xd9"}
 _RGB = (ColorInterp.red, ColorInterp.green, ColorInterp.blue)
 _PROBES, _PROBE_EDGE = 8, 128
 _HTTP_OPTIONS = {"GDAL_HTTP_TIMEOUT": "60", "GDAL_HTTP_MAX_RETRY": "3", "GDAL_HTTP_RETRY_DELAY": "1"}
 """Seconds, retries, seconds; by default GDAL waits forever and never retries."""
 _cache_lock = threading.Lock()
-
-
-def detect_driver(path: Path) -> str | None:
-    """The GDAL driver for a file, by its first bytes; None if the format is not supported."""
-    with path.open("rb") as file:
-        start = file.read(16)
-    if start[:4] == b"RIFF" and start[8:12] == b"WEBP":
-        return "WEBP"
-    return next((driver for signature, driver in _SIGNATURES.items() if start.startswith(signature)), None)
 
 
 def read_raster(path: str, driver: str, work: Callable[[Any], T], *more: str) -> T:
@@ -85,7 +62,7 @@ def _open_raster(path: str, driver: str) -> Generator[Any, None, None]:
     try:
         with HANDLES.borrow(path, lambda: _open(path, driver)) as raster:
             yield raster
-    except RasterioError as error:
+    except READ_ERRORS as error:
         cause = redact_message(str(error.__cause__ or error), path).strip().rstrip(".")
         remedy = "the file is damaged or truncated, copy it again"
         if path.startswith(("s3://", "/vsis3/")):
@@ -95,24 +72,6 @@ def _open_raster(path: str, driver: str) -> Generator[Any, None, None]:
         raise SkyPartError(f"{redact_address(path)}: cannot be read ({cause}); {remedy}") from error
 
 
-def sidecars(path: str) -> tuple[Path, ...]:
-    """A file and those beside it with the same stem (world file, .prj, .ovr, .aux.xml, ...)."""
-    file = Path(path)
-    return _sidecars(file, file.parent.stat().st_mtime_ns)
-
-
-@lru_cache(maxsize=4096)
-def _sidecars(file: Path, _: int) -> tuple[Path, ...]:
-    beside = []
-    with os.scandir(file.parent) as entries:
-        for entry in entries:
-            if entry.name.startswith(f"{file.stem}.") and entry.name != file.name:
-                beside.append(file.parent / entry.name)
-                if len(beside) > MAX_SIDECARS:
-                    break
-    return (file, *beside)
-
-
 def _open(path: str, driver: str) -> Any:
     _limit_cache()
     remote = not Path(path).exists()
@@ -120,36 +79,8 @@ def _open(path: str, driver: str) -> Any:
         for name, value in _HTTP_OPTIONS.items():
             os.environ.setdefault(name, value)
     # Remotely, every check for a sidecar file would be a request.
-    with warnings.catch_warnings(), rasterio.Env(GDAL_DISABLE_READDIR_ON_OPEN="EMPTY_DIR" if remote else "FALSE"):
-        warnings.simplefilter("ignore", NotGeoreferencedWarning)
-        raster = rasterio.open(path, driver=driver, sharing=False)
-    try:
-        _check_dataset(raster, redact_address(path))
-    except BaseException:
-        raster.close()
-        raise
-    return raster
-
-
-def _check_dataset(raster: Any, path: str) -> None:
-    """Raise if a dataset refers to other files, or if reading one pixel of it would take too much memory."""
-    if raster.tags(ns="OVERVIEWS"):  # OVERVIEW_FILE may be any file, address or inline VRT; GDAL would follow it
-        raise SkyPartError(
-            f"{path}: refers to another file for its overviews (OVERVIEW_FILE), which is not followed; remove the item "
-            "from it and its .aux.xml, or convert it with `gdal_translate -co COPY_SRC_OVERVIEWS=NO`"
-        )
-    together = raster.count if raster.profile.get("interleave") == "pixel" else 1
-    for (height, width), kind in zip(raster.block_shapes, raster.dtypes, strict=True):
-        if height * width * np.dtype(kind).itemsize * together > MAX_BLOCK_BYTES and _reads_whole_blocks(raster):
-            raise SkyPartError(
-                f"{path}: consists of blocks of {width:,} x {height:,} pixels, which take too much memory; convert it "
-                "with `gdal_translate -co TILED=YES`"
-            )
-
-
-def _reads_whole_blocks(raster: Any) -> bool:
-    """Whether GDAL decodes a block as a whole; JPEG 2000 and PNG are read in pieces or line by line."""
-    return str(raster.driver) == "GTiff"
+    with rasterio.Env(GDAL_DISABLE_READDIR_ON_OPEN="EMPTY_DIR" if remote else "FALSE"):
+        return open_raster(path, driver, redact_address(path))
 
 
 def _limit_cache() -> None:
@@ -160,7 +91,7 @@ def _limit_cache() -> None:
 
 def check_complete(path: Path, driver: str) -> None:
     """Raise if a file is truncated, as far as that is visible without decoding all of it."""
-    _check_beside(path)
+    check_beside(path)
     with path.open("rb") as file:
         size = file.seek(0, os.SEEK_END)
         file.seek(max(0, size - (1 << 16)))
@@ -168,18 +99,6 @@ def check_complete(path: Path, driver: str) -> None:
             raise SkyPartError(f"{path}: the file is truncated; copy it again")
     if driver == "GTiff":
         read_raster(str(path), driver, _probe)
-
-
-def _check_beside(path: Path, depth: int = 0) -> None:
-    """Raise if a file of overviews or masks beside `path` is no TIFF, or refers to other files."""
-    for suffix in (".ovr", ".msk"):
-        beside = path.with_name(path.name + suffix)
-        if not beside.is_file():
-            continue
-        if detect_driver(beside) != "GTiff" or depth > 1:
-            raise SkyPartError(f"{beside}: is not a TIFF; remove it, or recreate it with gdaladdo")
-        read_raster(str(beside), "GTiff", lambda raster: None)
-        _check_beside(beside, depth + 1)
 
 
 def _probe(raster: Any) -> None:

@@ -7,12 +7,13 @@ from pathlib import Path
 from rasterio.transform import Affine
 
 from skypart.errors import SkyPartError
+from skypart.images.raster_files import detect_driver
 from skypart.maps.files import absolute_path, combine_digests, file_digest, is_remote, redact_address
 from skypart.maps.grid import raster_grid
 from skypart.maps.image_table import open_image_table
 from skypart.maps.map_source import MapImage, MapSource
 from skypart.maps.pixels import PixelBox, with_overview
-from skypart.maps.rasters import RasterReader, check_complete, detect_driver, read_raster
+from skypart.maps.rasters import RasterReader, check_complete, read_raster
 from skypart.maps.tile_sets import MbTiles, PmTiles, TileFolder, is_tile_folder
 from skypart.maps.tiles import tile_image
 

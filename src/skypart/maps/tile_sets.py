@@ -31,12 +31,15 @@ from pmtiles.tile import (
 )
 
 from skypart.errors import SkyPartError
+from skypart.images.raster_files import check_plain
 from skypart.maps.files import HANDLES, combine_digests, file_digest, read_file
 
 _DAMAGED = "its table of tiles is damaged; copy or recreate it"
 _MAX_ZOOM = 30
 _MAX_TILES = 50_000_000
 """Entries of a tile set; as many tiles of zoom 19 cover more than a million square kilometres at the equator."""
+_FREE_TILES, _TILES_PER_ENTRY = 1_000_000, 256
+"""Tiles that a PMTiles file of any size may list; and how many for each entry, as runs of equal tiles count as one."""
 _MAX_DIRECTORY_BYTES, _MAX_DIRECTORIES = 64 << 20, 100_000
 _MAX_TILE_BYTES = 64 << 20
 _MAX_METADATA_BYTES = 16 << 20
@@ -75,6 +78,8 @@ class MbTiles:
 
     def __init__(self, path: Path) -> None:
         self.path = str(path)
+        for suffix in ("-journal", "-wal", "-shm"):  # SQLite opens these, too
+            check_plain(path.with_name(path.name + suffix))
         self._check_schema()
         with self._query("SELECT value FROM metadata WHERE name = 'format'") as rows:
             kind = next(iter(rows), ("",))[0]
@@ -218,6 +223,11 @@ class PmTiles:
                 waiting.append(leaf)
                 if len(seen) > _MAX_DIRECTORIES:
                     raise SkyPartError(f"{self.path}: has too many directories; recreate it")
+        if total > max(_FREE_TILES, _TILES_PER_ENTRY * len(runs)):
+            raise SkyPartError(
+                f"{self.path}: lists {total:,} tiles in {len(runs):,} entries, so most are copies of each other; "
+                "recreate it from the tiles of the area that you need"
+            )
         runs.sort()
         ids = np.concatenate([np.arange(first, first + count) for first, count in runs] or [np.zeros(0, np.int64)])
         return tiles_from_ids(ids.astype(np.int64))

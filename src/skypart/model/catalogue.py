@@ -13,8 +13,8 @@ from rich.table import Table
 from rich.text import Text
 from safetensors import safe_open
 
+from skypart.embedding.shipped import pinned_sha256, sha256_of, shipped_model
 from skypart.errors import SkyPartError
-from skypart.model.shipped import pinned_sha256, sha256_of, shipped_model
 from skypart.model.sources import (
     BACKBONES,
     SUFFIXES,

@@ -3,7 +3,7 @@
 import hashlib
 import json
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import Literal, TypeAlias
@@ -12,6 +12,7 @@ import torch
 
 from skypart.embedding.interface import Embedder as EmbedderInterface
 from skypart.embedding.interface import Explanation, Inputs, ModelFacts, PatchTokens, Vectors
+from skypart.embedding.shipped import verified_default
 from skypart.errors import SkyPartError
 from skypart.images.contrast import CONTRAST_VERSION
 from skypart.images.decode import ImageLike
@@ -19,7 +20,6 @@ from skypart.images.preprocess import Preprocessing
 from skypart.model.backbone import describe_backbone
 from skypart.model.cost import measure_cost
 from skypart.model.heads import Head, HeadOutput, describe_settings
-from skypart.model.shipped import verified_default
 from skypart.model.skypart import SkyPart
 from skypart.model.sources import resolve
 from skypart.model.storage import load_model, save_model
@@ -44,6 +44,11 @@ class TorchEmbedder(EmbedderInterface):
         return self.model.preprocessing
 
     @property
+    def engine(self) -> str:
+        """PyTorch's version and the device."""
+        return f"PyTorch {torch.__version__} on {self.device}"
+
+    @property
     def dim(self) -> int:
         """Length of an embedding."""
         return self.model.head.widths["embedding"]
@@ -51,7 +56,7 @@ class TorchEmbedder(EmbedderInterface):
     @cached_property
     def digest(self) -> str:
         """A hash of weights and settings: equal digests give equal embeddings."""
-        prepared = asdict(self.preprocessing)
+        prepared = self.preprocessing.describe()
         if self.preprocessing.level:
             prepared["level"] = CONTRAST_VERSION
         else:

@@ -57,7 +57,7 @@ def save_model(model: SkyPart, path: str | Path, dtype: Literal["float32", "floa
         "skypart_version": __version__,
         "head": json.dumps(describe_settings(model.config)),
         "backbone": json.dumps(describe_backbone(model.backbone)),
-        "preprocessing": json.dumps(asdict(model.preprocessing)),
+        "preprocessing": json.dumps(model.preprocessing.describe()),
         "recipe": json.dumps(model.recipe),
         "provenance": json.dumps(model.provenance),
     }

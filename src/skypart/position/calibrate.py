@@ -18,7 +18,14 @@ from skypart.errors import SkyPartError
 from skypart.geo.geodesy import LocalFrame
 from skypart.images.decode import list_photos
 from skypart.maps.manifest import IndexManifest
-from skypart.position.confidence import CORRECT_WITHIN_M, MAX_WRONG_SHARE, Calibration, fit_calibration
+from skypart.position.confidence import (
+    ASSUMED_ERRORS,
+    CORRECT_WITHIN_M,
+    MAX_WRONG_SHARE,
+    Calibration,
+    ErrorSources,
+    fit_calibration,
+)
 from skypart.position.figures import draw_calibration
 from skypart.position.fix import Evidence, Fix
 from skypart.position.labelled import LabelledPhoto, read_labelled
@@ -116,11 +123,15 @@ def measure_outcome(photo: LabelledPhoto, fix: Fix) -> Outcome | None:
 
 
 def fit_outcomes(
-    outcomes: Sequence[Outcome], source: str, max_wrong: float = MAX_WRONG_SHARE, map_error: bool = False
+    outcomes: Sequence[Outcome],
+    source: str,
+    max_wrong: float = MAX_WRONG_SHARE,
+    map_error: bool = False,
+    sources: ErrorSources = ASSUMED_ERRORS,
 ) -> Calibration:
     """Fit a calibration to located photos.
 
-    map_error: estimate the common error of the photos of a map and store it as the calibration's floor.
+    map_error: estimate the map's error from the common error of its photos instead of taking that of `sources`.
     """
     offsets = [(outcome.east_m, outcome.north_m) for outcome in outcomes] if map_error else None
     return fit_calibration(
@@ -130,6 +141,7 @@ def fit_outcomes(
         max_wrong,
         offsets,
         [outcome.map_name for outcome in outcomes],
+        sources,
     )
 
 
@@ -222,7 +234,7 @@ def run_calibration(locator: Locator, labelled: Path, outside: Sequence[Path], f
         log.warning("%s; give photos of other places too (--outside)", warning)
     outcomes = locate_labelled(locator, photos, strangers)
     calibration = fit_outcomes(outcomes, f"{len(outcomes)} photos of {labelled.name}", map_error=True)
-    if math.isinf(min(calibration.refined, calibration.voted)):
+    if math.isinf(min(calibration.refined.scale, calibration.voted.scale)):
         raise SkyPartError(
             f"too few of {len(outcomes)} photos are located reliably enough to estimate an error radius; nothing was "
             "stored: add photos of the map, or continue without a calibration"

@@ -3,7 +3,7 @@
 import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field, replace
 from functools import cache
 from importlib.resources import files
 from typing import Any
@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.optimize import minimize
 
 from skypart.errors import SkyPartError
-from skypart.position.fix import Evidence
+from skypart.position.fix import ErrorParts, Evidence
 
 CORRECT_WITHIN_M = 50.0
 """A fix is correct if it lies within this distance of the truth."""
@@ -23,11 +23,19 @@ MIN_PHOTOS = 20
 """Photos needed for a fit, and for a radius of their own group."""
 MIN_GROUP = 5
 """Accepted photos below which nothing is known about the errors of a group."""
+MIN_WRONG_MATCHES = 3
+"""Wrong matches from which the confidence is fitted to photos with a match only."""
 MIN_PHOTOS_PER_MAP = 10
 """Accepted photos of a map from which its common error is estimated."""
-FEATURES = ("similarity", "agreement", "inliers", "inlier_share", "alignment")
+FEATURES = ("similarity", "agreement", "inliers", "inlier_share", "alignment", "uniqueness", "layout")
 """Fields of Evidence that the confidence is computed from."""
-MATCHING_VERSION = 3
+RANGED = ("tilt_deg", "ground_m", "similarity")
+"""Fields of Evidence of which a calibration stores the range it was fitted to."""
+MAX_WIDENING = 4.0
+"""Factor at most on the radius of a fix whose evidence is unlike that of the calibration photos."""
+MIN_TILT_DEG = 10.0
+"""Tilts below this one count as this one when errors along the line of sight are estimated."""
+MATCHING_VERSION = 5
 """Incremented when the matching changes: a calibration fitted to older evidence no longer applies."""
 Floats = NDArray[np.float64]
 
@@ -37,22 +45,22 @@ class Calibration:
     """Maps evidence to confidence and radius.
 
     weights, offset: of a logistic score over FEATURES. steps: corners (score, probability) of a rising piecewise linear
-    function. threshold: confidence below which there is no fix. refined, voted: 95 % error of photos with and without a
-    patch match, in units of the evidence's `scale_m`; infinite if there were too few, so that they get no fix.
-    photos: how many it was fitted to. source: which photos. floor_m: the map's own error, common to all its photos; it
-    is added to every radius like the other leg of a right triangle. matching: see MATCHING_VERSION. model: digest of
-    the model it was fitted for; empty in an index, which has only one.
+    function. threshold: confidence below which there is no fix. sources: the assumed 95 % errors that no photo shows.
+    refined, voted: errors of photos with and without a patch match. photos: how many it was fitted to. source: which
+    photos. seen: lowest and highest value of each field of RANGED among the accepted photos; empty: unknown.
+    matching: see MATCHING_VERSION. model: digest of the model it was fitted for; empty in an index, which has only one.
     """
 
     weights: tuple[float, ...]
     offset: float
     steps: tuple[tuple[float, float], ...]
     threshold: float
-    refined: float
-    voted: float
+    sources: "ErrorSources"
+    refined: "GroupErrors"
+    voted: "GroupErrors"
     photos: int
     source: str
-    floor_m: float = 0.0
+    seen: Mapping[str, tuple[float, float]] = field(default_factory=dict)
     matching: int = MATCHING_VERSION
     model: str = ""
 
@@ -62,15 +70,34 @@ class Calibration:
         scores, chances = np.array(self.steps).T
         return float(np.interp(score, scores, chances))
 
+    def error_parts(self, evidence: Evidence) -> ErrorParts:
+        """The parts of the 95 % radius in metres. They are wider for evidence unlike that of the calibration photos."""
+        group = self.refined if evidence.matched else self.voted
+        map_m, *others = self.sources.parts(evidence, group.matching)
+        if math.isinf(group.scale):
+            return ErrorParts(map_m, others[0], others[1], math.inf)
+        factor = group.scale * self.widening(evidence)
+        return ErrorParts(map_m, *(factor * part for part in others))
+
     def radius(self, evidence: Evidence) -> float:
-        """Metres within which the truth lies for 95 % of the accepted fixes."""
-        own = (self.refined if evidence.matched else self.voted) * evidence.scale_m
-        return math.hypot(own, self.floor_m)
+        """Metres within which the truth lies for 95 % of the accepted fixes; infinite if unknown."""
+        return self.error_parts(evidence).total_m
+
+    def widening(self, evidence: Evidence) -> float:
+        """Factor on the radius: 1 within the ranges of the calibration photos, rising outside, at most MAX_WIDENING."""
+        factor = 1.0
+        for name, (low, high) in self.seen.items():
+            value = float(getattr(evidence, name))
+            width = max(high - low, 0.05 * max(abs(low), abs(high)), 1e-6)
+            factor += max(low - value, value - high, 0.0) / width
+        return min(factor, MAX_WIDENING)
 
     def to_dict(self) -> dict[str, Any]:
         """Content for index.json, where null means infinite."""
-        values = asdict(self)
-        return values | {name: values[name] if math.isfinite(values[name]) else None for name in ("refined", "voted")}
+        groups = {name: asdict(getattr(self, name)) for name in ("refined", "voted")}
+        for values in groups.values():
+            values["scale"] = values["scale"] if math.isfinite(values["scale"]) else None
+        return asdict(self) | groups
 
     @staticmethod
     def from_dict(content: Mapping[str, Any]) -> "Calibration":
@@ -85,16 +112,72 @@ class Calibration:
                 offset=float(content["offset"]),
                 steps=steps,
                 threshold=float(content["threshold"]),
-                refined=math.inf if content["refined"] is None else float(content["refined"]),
-                voted=math.inf if content["voted"] is None else float(content["voted"]),
+                sources=ErrorSources(**{name: float(value) for name, value in content["sources"].items()}),
+                refined=_group_from(content["refined"]),
+                voted=_group_from(content["voted"]),
                 photos=int(content["photos"]),
                 source=str(content["source"]),
-                floor_m=float(content.get("floor_m", 0.0)),
-                matching=int(content.get("matching", 1)),
+                seen={name: (float(low), float(high)) for name, (low, high) in content["seen"].items()},
+                matching=matching_of(content),
                 model=str(content.get("model", "")),
             )
-        except (KeyError, TypeError, ValueError) as error:
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise SkyPartError(f"the calibration is damaged ({error!r}); run `skypart calibrate` again") from error
+
+
+@dataclass(frozen=True)
+class ErrorSources:
+    """Errors that a photo does not show, as 95 % limits.
+
+    map_m: position error of the map. height_m: heights that the map does not know, such as roofs and relief; they move
+    what an oblique photo shows along the line of sight. camera_deg: error of the camera's direction from tilt, roll and
+    lens; it moves the ground at the photo's centre.
+    """
+
+    map_m: float = 0.0
+    height_m: float = 0.0
+    camera_deg: float = 0.0
+
+    def parts(self, evidence: Evidence, matching: float) -> tuple[float, float, float, float]:
+        """(map, terrain, camera, matching) in metres, before scaling. matching: 95 % error in units of `scale_m`."""
+        tilt = math.radians(min(max(evidence.tilt_deg, MIN_TILT_DEG), 90.0))
+        return (
+            self.map_m,
+            self.height_m / math.tan(tilt) if evidence.tilt_deg < 90.0 else 0.0,
+            math.radians(self.camera_deg) * evidence.ground_m / math.sin(tilt),
+            matching * evidence.scale_m,
+        )
+
+
+ASSUMED_ERRORS = ErrorSources(map_m=15.0, height_m=10.0, camera_deg=4.0)
+"""What to expect of a map and a camera that nothing is known about: web maps err by 5 to 15 m, roofs and relief by
+10 m, and tilt, roll and lens of a consumer drone together by 4 degrees. Calibration photos have such errors, see
+benchmarks/calibration.py, so the fit corrects their sum."""
+
+
+@dataclass(frozen=True)
+class GroupErrors:
+    """Errors of photos with or without a patch match.
+
+    matching: 95 % error of the match or vote in units of the evidence's `scale_m`. scale: factor on all parts of the
+    radius but the map's that makes it cover 95 % of the calibration photos; infinite if there were too few, so that
+    they get no fix.
+    """
+
+    matching: float
+    scale: float
+
+
+def matching_of(content: Mapping[str, Any]) -> int:
+    """The version of the matching that a stored calibration was fitted to; 0 if it is damaged."""
+    found = content.get("matching", 1)
+    return found if isinstance(found, int) else 0
+
+
+def _group_from(content: Mapping[str, Any]) -> GroupErrors:
+    """Read the content of index.json, where null means infinite."""
+    scale = content["scale"]
+    return GroupErrors(float(content["matching"]), math.inf if scale is None else float(scale))
 
 
 @cache
@@ -122,40 +205,86 @@ def fit_calibration(
     max_wrong: float = MAX_WRONG_SHARE,
     offsets: ArrayLike | None = None,
     maps: Sequence[str] | None = None,
+    sources: ErrorSources | None = None,
 ) -> Calibration:
     """Fit a calibration to located photos: their evidence, and their errors in metres (infinite outside the map).
 
     max_wrong: the threshold is the lowest at which at most this share of the accepted photos is wrong and enough of
     them are left for a radius. offsets: (n, 2) errors to the east and to the north, NaN where unknown; with them, the
-    common error of the photos of a map becomes the floor. maps: the map of each photo, if there are several.
+    common error of the photos of a map becomes the map's part of the radius. maps: the map of each photo, if there are
+    several. sources: errors that the photos or the user's own do not show; the fit scales them to the errors found.
     """
     x, errors = features(evidence), np.asarray(errors_m, dtype=np.float64)
+    sources = sources or ErrorSources()
     correct = errors <= CORRECT_WITHIN_M
     if len(errors) < MIN_PHOTOS or not 0 < correct.sum() < len(correct):
         raise SkyPartError(
             f"calibration needs at least {MIN_PHOTOS} photos, some located correctly and some not, but "
             f"{int(correct.sum())} of {len(errors)} are correct; add photos, also from outside the map (--outside)"
         )
-    weights, offset = _logistic(x, correct)
+    matched = np.array([each.matched for each in evidence])
+    # Photos without a match are easy to tell apart; they would drown the few wrong matches that matter.
+    telling = matched if (matched & ~correct).sum() >= MIN_WRONG_MATCHES else np.ones_like(matched)
+    weights, offset = _logistic(x[telling], correct[telling])
     scores = x @ weights + offset
     steps = _isotonic(scores, correct)
     chances = np.interp(scores, *np.array(steps).T)
-    matched = np.array([each.matched for each in evidence])
     scales = np.array([each.scale_m for each in evidence])
     threshold = _threshold(chances, correct, errors / scales, max_wrong)
     accepted = chances >= threshold
-    floor = 0.0
     if offsets is not None:
         names = np.array(maps if maps is not None else [""] * len(errors))
         own, common = _split_common_error(np.asarray(offsets, dtype=np.float64), errors, accepted & correct, names)
         covering = _covering_floor(errors[accepted], own[accepted], scales[accepted])
         floor = min(max(covering, common), 2.0 * common)  # 1.0 to 1.7 times the common error if the rest is normal
-    ratios = _other_leg(errors, floor) / scales
-    pooled = conformal_quantile(ratios[accepted])
-    refined, voted = (_group_limit(ratios[accepted & group], pooled) for group in (matched, ~matched))
-    return Calibration(
-        tuple(weights.tolist()), float(offset), tuple(steps), threshold, refined, voted, len(errors), source, floor
+        sources = replace(sources, map_m=floor)
+    parts = np.array([sources.parts(each, 0.0) for each in evidence])
+    sight = np.hypot(parts[:, 1], parts[:, 2])
+    beyond = _other_leg(errors, sources.map_m)
+    limits = _other_leg(beyond, sight) / scales
+    pooled = conformal_quantile(limits[accepted])
+    refined, voted = (
+        _fit_group(beyond, sight, scales, limits, accepted & group, pooled) for group in (matched, ~matched)
     )
+    return Calibration(
+        weights=tuple(weights.tolist()),
+        offset=float(offset),
+        steps=tuple(steps),
+        threshold=threshold,
+        sources=sources,
+        refined=refined,
+        voted=voted,
+        photos=len(errors),
+        source=source,
+        seen=_ranges([each for each, taken in zip(evidence, accepted & correct, strict=True) if taken]),
+    )
+
+
+def _fit_group(
+    errors: Floats, sight: Floats, scales: Floats, limits: Floats, members: NDArray[np.bool_], pooled: float
+) -> GroupErrors:
+    """The errors of a group of photos: the part of the match, then the factor that makes the radius cover 95 %.
+
+    errors: (n,) metres that the map's error leaves. sight: (n,) metres along the line of sight, of terrain and camera.
+    limits: (n,) what these leave of each error, in units of `scales`.
+    """
+    count = int(members.sum())
+    if count < MIN_GROUP:
+        return GroupErrors(0.0, math.inf)
+    matching = _group_limit(limits[members], pooled)
+    if not math.isfinite(matching):
+        return GroupErrors(0.0, math.inf)
+    radius = np.hypot(sight[members], matching * scales[members])
+    return GroupErrors(matching, _group_limit(errors[members] / np.maximum(radius, 1e-9), 1.0))
+
+
+def _ranges(evidence: Sequence[Evidence]) -> dict[str, tuple[float, float]]:
+    """The range of each field of RANGED, without the outermost 1 % on either side."""
+    found = {}
+    for name in RANGED if len(evidence) >= MIN_PHOTOS else ():
+        low, high = np.quantile([getattr(each, name) for each in evidence], [0.01, 0.99])
+        found[name] = (float(low), float(high))
+    return found
 
 
 def _split_common_error(

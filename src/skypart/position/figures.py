@@ -164,16 +164,17 @@ def draw_fixes(
     """Draw located photos over the part of the map around them, numbered in their order.
 
     Each fix has its 95 % circle and a line to the true position. truth: of the same photos, in the same order. The axes
-    are metres from the centre of the map, which the label names.
+    are metres from the lower left corner of the figure, which the labels name.
     """
     bounds = background.bounds
-    frame = bounds.frame
+    low, high = _square_around_fixes(_places_metres(bounds.frame, fixes, truth), bounds, bounds.frame)
+    corner = bounds.frame.to_degrees(x=low[0], y=low[1])
+    frame = LocalFrame(latitude=float(corner.latitude), longitude=float(corner.longitude))
+    box = np.zeros(2), high - low
     places = [
         (_point_metres(frame, fix.latitude, fix.longitude), _point_metres(frame, photo.latitude, photo.longitude))
         for fix, photo in zip(fixes, truth, strict=True)
     ]
-    known = np.array([place for pair in places for place in pair if place is not None]).reshape(-1, 2)
-    box = _square_around_fixes(known, bounds, frame)
     with mpl.rc_context(STYLE):
         figure = Figure(figsize=(9, 9.6), layout="constrained")
         axes = figure.subplots()
@@ -203,6 +204,13 @@ def _draw_fix(axes: Axes, number: int, radius_m: float | None, found: _Point | N
             color="white" if found else "black", fontsize=10,
             bbox={"boxstyle": "round,pad=0.18", "facecolor": BLUE if found else AMBER, "edgecolor": "white"}, zorder=6,
         )  # fmt: skip
+
+
+def _places_metres(frame: LocalFrame, fixes: Sequence[Fix], truth: Sequence[LabelledPhoto]) -> FloatArray:
+    """(n, 2) metres of all fixes and true positions."""
+    places = [(fix.latitude, fix.longitude) for fix in fixes] + [(photo.latitude, photo.longitude) for photo in truth]
+    found = [_point_metres(frame, *place) for place in places]
+    return np.array([place for place in found if place is not None]).reshape(-1, 2)
 
 
 def _point_metres(frame: LocalFrame, latitude: float | None, longitude: float | None) -> tuple[float, float] | None:

@@ -1,5 +1,6 @@
 """The result for one photo: a fix with its error radius, or the reason why there is none."""
 
+import math
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -64,7 +65,10 @@ class Evidence:
     similarity: cosine of the best view. agreement: share of the votes for the strongest peak, 0..1. inliers: patch
     matches that agree on one homography; inlier_share: as a share of all matches; alignment: see
     `skypart.position.matching.alignment_score`; all three are 0 if no match was accepted. scale_m: the expected error
-    before calibration, in metres.
+    before calibration, in metres. uniqueness: 1 less the inliers of the best match somewhere else, as a share of the
+    inliers here; 1 if nothing else was compared, 0 without a match. layout: how clearly the photo lay on the best view,
+    in standard deviations of all layouts, before it was matched; 0 without a match. tilt_deg: of the optical axis below
+    the horizon, from the match, from the hints, or assumed. ground_m: metres of ground across the photo.
     """
 
     similarity: float
@@ -73,11 +77,34 @@ class Evidence:
     inlier_share: float
     alignment: float
     scale_m: float
+    uniqueness: float = 1.0
+    layout: float = 0.0
+    tilt_deg: float = 90.0
+    ground_m: float = 0.0
 
     @property
     def matched(self) -> bool:
         """Whether the position comes from a patch match, not from the vote alone."""
         return self.inliers > 0
+
+
+@dataclass(frozen=True)
+class ErrorParts:
+    """The parts of a 95 % radius in metres. They add like the legs of a right triangle.
+
+    map_m: the map's own position error, common to all its photos. terrain_m: heights that the map does not know, seen
+    obliquely. camera_m: tilt, roll and lens. matching_m: the match or the vote.
+    """
+
+    map_m: float = 0.0
+    terrain_m: float = 0.0
+    camera_m: float = 0.0
+    matching_m: float = 0.0
+
+    @property
+    def total_m(self) -> float:
+        """The radius."""
+        return math.hypot(self.map_m, self.terrain_m, self.camera_m, self.matching_m)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,7 +113,7 @@ class Fix:
 
     latitude, longitude: of the ground at the centre of the image, WGS 84 degrees; None without a fix.
     radius_m: the true position lies within it with 95 % probability. map_error_m: the part of the radius that is the
-    map's own error, common to all its photos; the two parts add like the legs of a right triangle. confidence:
+    map's own error, common to all its photos. error_parts: all parts of the radius; None without a fix. confidence:
     probability, 0..1, that the true position lies within 50 m. reason: why there is no fix; empty with one.
     refined: whether the position comes from a patch match. calibrated: False if radius and confidence come from the
     default calibration, not from one fitted to this map.
@@ -104,6 +131,7 @@ class Fix:
     longitude: float | None = None
     radius_m: float | None = None
     map_error_m: float = 0.0
+    error_parts: ErrorParts | None = None
     confidence: float = 0.0
     reason: str = ""
     refined: bool = False

@@ -166,7 +166,8 @@ def run_flight(
     output.write(points, frames.start)
     written, scores = [output.path], {}
     if figure is not None and background is not None:
-        save_figure(draw_track(background, points, known, f"{source.name}: {len(points)} photos"), figure)
+        title = f"{source.name}: {len(points)} {'photos' if source.is_dir() else 'frames'}"
+        save_figure(draw_track(background, points, known, title), figure)
         written.append(figure)
     if known is not None:
         scores = {"raw fixes": score_track(raw_track(points), known), "track": score_track(points, known)}
@@ -212,7 +213,7 @@ def track_frames(
             if track_filter is None:
                 points.append(TrackPoint(time_s=photo.time_s, raw=fix))
             else:
-                points.append(_step(track_filter, photo.time_s, fix, telemetry))
+                points.append(_step(track_filter, photo, fix, telemetry))
     if not points:
         raise SkyPartError(f"none of the {frames.skipped} frames could be read; copy the video or photos again")
     if len(errors) == len(points):
@@ -224,9 +225,9 @@ def track_frames(
     return restore_raw_fixes(add_map_error(points), options.max_speed, track_filter.frame)
 
 
-def _step(track_filter: TrackFilter, time_s: float, fix: Fix, telemetry: Telemetry | None) -> TrackPoint:
+def _step(track_filter: TrackFilter, photo: Frame, fix: Fix, telemetry: Telemetry | None) -> TrackPoint:
     """The filter's step at a photo, after the velocities that were measured since the last one."""
-    last = track_filter.time_s
+    last, time_s, hints = track_filter.time_s, photo.time_s, photo.hints or Hints()
     if telemetry is None or last is None:
         return track_filter.step(time_s, fix)
     count = max(1, math.ceil((time_s - last) * DRIVE_HZ))
@@ -235,7 +236,8 @@ def _step(track_filter: TrackFilter, time_s: float, fix: Fix, telemetry: Telemet
         velocity = _velocity_at(telemetry, moment, track_filter.options.follow)
         if velocity is not None:
             track_filter.drive(moment, velocity)
-    return track_filter.step(time_s, fix, _velocity_at(telemetry, time_s, track_filter.options.follow))
+    hints = merge_hints(hints, hints_from_telemetry(telemetry.at(time_s)))
+    return track_filter.step(time_s, fix, _velocity_at(telemetry, time_s, track_filter.options.follow), hints)
 
 
 def _velocity_at(telemetry: Telemetry, time_s: float, follow: str) -> MeasuredVelocity | None:

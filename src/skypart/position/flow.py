@@ -1,7 +1,7 @@
 """Motion that the images themselves show: sparse optical flow between frames, and the velocity it means."""
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import cv2
 import numpy as np
@@ -24,6 +24,10 @@ MIN_DRIFT, MIN_NOISE = 0.2, 0.3
 """m/s; of the error that velocities share, and of each one's own."""
 PIXEL_ERROR = 0.3
 """Pixels of the reduced frame by which a motion is wrong."""
+JITTER_MEMORY = 0.7
+"""Weight of the past in the estimate of the jitter, from one motion to the next."""
+TURN_ERROR_DEG = 0.15
+"""Error of the turn between two frames."""
 HEADING_ERROR_DEG = 4.0
 """Standard deviation of the heading of a match."""
 HEADING_GATE = 3.5
@@ -35,7 +39,8 @@ class ImageMotion:
     """How the content of the image moved from one frame to the next.
 
     seconds: between them. right, down: at the image's centre, in widths of the image. turn_deg: clockwise. zoom: a
-    factor.
+    factor. jitter: standard deviation of right and down from one motion to the next, in widths; a shaking camera and
+    weather make it large.
     """
 
     time_s: float
@@ -44,6 +49,11 @@ class ImageMotion:
     down: float
     turn_deg: float
     zoom: float
+    jitter: float = 0.0
+
+    def camera_turn(self, tilt_deg: float) -> float:
+        """Degrees, clockwise, by which a camera that looks this far below the horizon turned about the vertical."""
+        return -self.turn_deg / _sine(tilt_deg)
 
 
 class FlowTracker:
@@ -52,6 +62,8 @@ class FlowTracker:
     def __init__(self) -> None:
         self._grey: NDArray[np.uint8] | None = None
         self._time = 0.0
+        self._last: ImageMotion | None = None
+        self._jitter = 0.0  # variance of a motion's speed, (widths per second)^2
 
     def add(self, time_s: float, image: RgbImage) -> ImageMotion | None:
         """The motion since the last frame; None if it cannot be told."""
@@ -74,29 +86,48 @@ class FlowTracker:
             return None
         centre = np.array([size[0] / 2, size[1] / 2], dtype=np.float32)
         cv2.setRNGSeed(0)
-        matrix, mask = cv2.estimateAffinePartial2D(
-            old - centre, new - centre, method=cv2.RANSAC, ransacReprojThreshold=2.0
-        )
+        matrix, mask = cv2.findHomography(old - centre, new - centre, cv2.RANSAC, 2.0)
         if matrix is None or mask.sum() < max(MIN_INLIERS, MIN_INLIER_SHARE * len(old)):
             return None
-        turn = math.degrees(math.atan2(matrix[1, 0], matrix[0, 0]))
-        zoom = float(math.hypot(matrix[0, 0], matrix[1, 0]))
-        right, down = float(matrix[0, 2]) / FLOW_WIDTH, float(matrix[1, 2]) / FLOW_WIDTH
-        return ImageMotion(time_s, seconds, right, down, turn, zoom)
+        moved_centre, change = _at_centre(matrix)
+        # Sideways motion shears an oblique image, but only along its rows; so the turn is read off its columns.
+        turn, zoom = math.degrees(math.atan2(change[1, 0], change[0, 0])), float(np.hypot(change[0, 0], change[1, 0]))
+        right, down = (moved_centre / FLOW_WIDTH).tolist()
+        last, self._last = self._last, ImageMotion(time_s, seconds, right, down, turn, zoom)
+        if last is not None and time_s - last.time_s <= 2.0 * MAX_SECONDS:
+            difference = math.hypot(
+                right / seconds - last.right / last.seconds, down / seconds - last.down / last.seconds
+            )
+            # Two motions differ by the noise of both, in two directions.
+            self._jitter = JITTER_MEMORY * self._jitter + (1.0 - JITTER_MEMORY) * difference**2 / 4.0
+        self._last = replace(self._last, jitter=math.sqrt(self._jitter) * seconds)
+        return self._last
+
+
+def _at_centre(matrix: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Where a homography moves (0, 0), (2,), and its (2, 2) derivative there."""
+    point = matrix[:2, 2] / matrix[2, 2]
+    return point, (matrix[:2, :2] - np.outer(point, matrix[2, :2])) / matrix[2, 2]
 
 
 def ground_velocity(
     motion: ImageMotion, *, ground_m: float, heading_deg: float, tilt_deg: float = 90.0
 ) -> MeasuredVelocity:
     """The velocity of the ground at the image's centre. ground_m: metres across the image there."""
-    sine = max(math.sin(math.radians(tilt_deg)), 0.2)
+    sine = _sine(tilt_deg)
     right, ahead = -motion.right * ground_m / motion.seconds, motion.down * ground_m / sine / motion.seconds
     turn = math.radians(heading_deg)
     east = right * math.cos(turn) + ahead * math.sin(turn)
     north = -right * math.sin(turn) + ahead * math.cos(turn)
     speed = math.hypot(east, north)
-    noise = math.hypot(MIN_NOISE, PIXEL_ERROR / FLOW_WIDTH * ground_m / sine / motion.seconds)
+    scale = ground_m / sine / motion.seconds
+    noise = math.hypot(MIN_NOISE, PIXEL_ERROR / FLOW_WIDTH * scale, motion.jitter * scale)
     return MeasuredVelocity(np.array([east, north]), noise, MIN_DRIFT + SCALE_ERROR * speed)
+
+
+def _sine(tilt_deg: float) -> float:
+    """Of a tilt; at least 0.2, because near the horizon the image tells little about the ground."""
+    return max(math.sin(math.radians(tilt_deg)), 0.2)
 
 
 class HeadingFilter:

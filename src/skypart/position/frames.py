@@ -23,6 +23,8 @@ from skypart.position.fix import Hints
 VIDEO_SUFFIXES = frozenset({".mp4", ".mov", ".m4v", ".avi", ".mkv", ".webm", ".mpg", ".mpeg", ".ts", ".mts", ".m2ts"})
 MAX_FAILED_READS = 50
 """Consecutive frames that cannot be read before a video of unknown length counts as ended."""
+TEXT_BYTES = 4096
+"""A file whose first bytes have no zero among them is no video: every container has binary numbers there."""
 os.environ.setdefault("OPENCV_FFMPEG_LOGLEVEL", "8")  # errors of a video are reported by SkyPart
 
 
@@ -179,6 +181,12 @@ class VideoFrames:
     def _open(self) -> cv2.VideoCapture:
         if self.path.stat().st_size == 0:
             raise SkyPartError(f"{self.path}: the file is empty (0 bytes); copy it again from its source")
+        with self.path.open("rb") as file:
+            if b"\0" not in file.read(TEXT_BYTES):  # FFmpeg would follow the names in it
+                raise SkyPartError(
+                    f"{self.path}: the video cannot be opened; it is text, perhaps a list of other files: give the "
+                    "video itself"
+                )
         capture = cv2.VideoCapture(str(self.path.resolve()), cv2.CAP_FFMPEG)
         if not capture.isOpened():
             raise SkyPartError(

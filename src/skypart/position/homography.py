@@ -21,7 +21,7 @@ MIN_MATCHES = 6
 """Matches needed for a fit."""
 
 MIN_EDGE, MAX_EDGE = 0.1, 1.6
-"""Limits of the edges of the photo's central half, after it is mapped to the view. An undistorted photo has 0.5."""
+"""Limits of the edges of a square of half the photo's width, after it is mapped to the view; 0.5 if nothing changes."""
 MAX_EDGE_RATIO = 5.0
 """Longest edge over shortest edge."""
 MAX_CENTRE_OFFSET = 0.6
@@ -51,13 +51,15 @@ def transform(matrix: Homography, points: Points) -> Points:
     return mapped
 
 
-def is_plausible(matrix: Homography) -> bool:
+def is_plausible(matrix: Homography, aspect: float = 1.0) -> bool:
     """Whether a camera above the ground can produce this homography from photo to view.
 
-    Checked on the photo's central half: it lies in front of the camera, is not mirrored, is neither too small, too
-    large nor too stretched, and the photo's centre lies near the view.
+    aspect: height over width of the photo. Checked on a square of half the photo's width at its centre: it lies in
+    front of the camera, is not mirrored, is neither too small, too large nor too stretched, and the photo's centre lies
+    near the view.
     """
-    corners = np.array([[0.25, 0.25], [0.75, 0.25], [0.75, 0.75], [0.25, 0.75]])
+    up = min(0.25 / aspect, 0.5)
+    corners = np.array([[0.25, 0.5 - up], [0.75, 0.5 - up], [0.75, 0.5 + up], [0.25, 0.5 + up]])
     depth = np.c_[corners, np.ones(4)] @ matrix[2]  # one sign if all corners are on the same side of the camera
     if abs(depth.sum()) < 1e-9 or (depth / depth.sum()).min() < 1e-6:
         return False
@@ -111,13 +113,6 @@ def turn_homography(angle: float) -> Homography:
     matrix[:2, :2] = [[cosine, -sine], [sine, cosine]]
     matrix[:2, 2] = 0.5 - matrix[:2, :2] @ [0.5, 0.5]
     return matrix
-
-
-def turn_image(image: RgbImage, angle: float) -> RgbImage:
-    """A square image (n, n, 3) turned clockwise by `angle` degrees; exact for multiples of 90, else black corners."""
-    if angle % 90 == 0:
-        return np.ascontiguousarray(np.rot90(image, -round(angle / 90)))
-    return warp(image, turn_homography(-angle), len(image))
 
 
 def oblique_homography(tilt: float, fov: float, aspect: float, extent: float) -> Homography:

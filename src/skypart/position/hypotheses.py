@@ -98,12 +98,15 @@ class Observation:
     """A place where a photo may have been taken: position (2,) in metres, variance along an axis, and trust, 0..1.
 
     slow: standard deviation of the error that it shares with the photos before and after; not part of the variance.
+    photos: how many it was aligned from. votes: how many fixes of single photos it counts for.
     """
 
     position: Floats
     variance: float
     trust: float
     slow: float = 0.0
+    photos: int = 1
+    votes: float = 1.0
 
     @property
     def total_variance(self) -> float:

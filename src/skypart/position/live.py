@@ -19,10 +19,10 @@ import numpy as np
 from skypart.errors import SkyPartError
 from skypart.geo.geodesy import LocalFrame
 from skypart.images.decode import RgbImage
-from skypart.position.camera import hints_from_telemetry, merge_hints
+from skypart.position.camera import ground_width, hints_from_telemetry, merge_hints
 from skypart.position.fix import Fix, Hints, Prior
 from skypart.position.flight import VELOCITY_DRIFT, VELOCITY_NOISE
-from skypart.position.flow import FlowTracker, HeadingFilter, ground_velocity
+from skypart.position.flow import TURN_ERROR_DEG, FlowTracker, HeadingFilter, ImageMotion, ground_velocity
 from skypart.position.frames import Frame, open_frames
 from skypart.position.hypotheses import MeasuredVelocity
 from skypart.position.live_video import LiveVideo, is_stream, wait_for_start
@@ -39,6 +39,11 @@ NO_HEADING_AFTER_S = 8.0
 """Seconds without a fix after which every other frame is located without the compass, which may be wrong."""
 TRACKING_S = 2.0
 """Between frames the state stays `tracking` for this many seconds after a frame whose fix was used."""
+VELOCITY_PROBLEM = "the measured velocity contradicts the fixes and is left out; check --offset, lens and height"
+COMPASS_JITTER_DEG = 1.0
+"""Noise of the difference of two headings of the flight data."""
+NODDING_DEG = 3.0
+"""Change of the tilt between two looks from which the camera moves up or down."""
 BUFFER_S = 120.0
 """Velocities that are kept for frames still being located, in seconds."""
 
@@ -136,8 +141,10 @@ class LiveTracker:
         self._lost_since: float | None = None
         self._flow = FlowTracker()
         self._ground_m: float | None = None
+        self._ground_height_m: float | None = None  # of the drone when _ground_m was measured
         self._velocities: deque[tuple[float, MeasuredVelocity]] = deque()
-        self._offset: tuple[float, np.ndarray] | None = None
+        self._ahead: TrackFilter | None = None  # the filter, driven on by velocities since its last step
+        self._sight: tuple[float, float, float] | None = None  # time, heading and tilt of the last look
         self._without_heading = False
 
     def look(self, time_s: float, image: RgbImage | None) -> None:
@@ -148,46 +155,84 @@ class LiveTracker:
         velocity = _telemetry_velocity(sample)
         motion = self._flow.add(time_s, image) if image is not None and self.options.flow else None
         if motion is not None and sample.heading_deg is None:
-            self.heading.turn(time_s, -motion.turn_deg)
+            self.heading.turn(time_s, motion.camera_turn(self._hints(sample).tilt_deg or 90.0))
         heading = self.heading.heading_deg
         if velocity is not None and self.filter.options.follow == "ground":
-            velocity = self._ground_sweep(time_s, velocity, sample, sign=1.0)
+            velocity = self._ground_sweep(time_s, velocity, sample, motion, sign=1.0)
         elif velocity is None and motion is not None and heading is not None:
             hints = self._hints(sample)
-            ground_m = self._ground_m
+            ground_m = self._ground_width(hints)
             if ground_m is not None:
-                middle = motion.turn_deg / 2  # the heading half way between the two frames
-                velocity = ground_velocity(
-                    motion, ground_m=ground_m, heading_deg=heading + middle, tilt_deg=hints.tilt_deg or 90.0
-                )
+                tilt = hints.tilt_deg or 90.0
+                middle = heading - motion.camera_turn(tilt) / 2  # the heading half way between the two frames
+                velocity = ground_velocity(motion, ground_m=ground_m, heading_deg=middle, tilt_deg=tilt)
                 if self.filter.options.follow == "drone":
-                    velocity = self._ground_sweep(time_s, velocity, sample, sign=-1.0)
+                    velocity = self._ground_sweep(time_s, velocity, sample, motion, sign=-1.0)
+        tilt_now = self._hints(sample).tilt_deg
+        self._sight = None if tilt_now is None or heading is None else (time_s, heading, tilt_now)
         if velocity is not None and (not self._velocities or time_s > self._velocities[-1][0]):
             self._velocities.append((time_s, velocity))
+            if self._ahead is not None:
+                self._drive_ahead(time_s, velocity)
             while self._velocities and self._velocities[0][0] < time_s - BUFFER_S:
                 self._velocities.popleft()
 
+    def _drive_ahead(self, time_s: float, velocity: MeasuredVelocity) -> None:
+        ahead = self._ahead
+        if ahead is not None and (ahead.time_s is None or time_s > ahead.time_s):
+            ahead.drive(time_s, velocity)
+
+    def _ground_width(self, hints: Hints) -> float | None:
+        """Metres of ground across the image: of the last match, or of height and lens where that is unknown.
+
+        A match measures it; if the height has changed since, it is scaled with it.
+        """
+        if self._ground_m is None:
+            return ground_width(hints)
+        if hints.altitude_m is None or self._ground_height_m is None:
+            return self._ground_m
+        return self._ground_m * min(max(hints.altitude_m / self._ground_height_m, 0.1), 10.0)
+
     def _ground_sweep(
-        self, time_s: float, velocity: MeasuredVelocity, sample: Sample, sign: float
+        self, time_s: float, velocity: MeasuredVelocity, sample: Sample, motion: ImageMotion | None, sign: float
     ) -> MeasuredVelocity | None:
-        """A velocity plus `sign` times that of the ground at the photo's centre relative to the drone."""
+        """A velocity plus `sign` times that of the ground at the photo's centre relative to the drone.
+
+        The camera's turn is that of the images, if they show one; a compass is too noisy for it. None if the camera
+        moves up or down, or too little is known.
+        """
         hints = self._hints(sample)
         tilt, height, heading = hints.tilt_deg, hints.altitude_m, self.heading.heading_deg
         if tilt is None or tilt >= 89.0:
             return velocity
         if height is None or heading is None or tilt < 15.0:
             return None
-        ahead, turn = height / math.tan(math.radians(tilt)), math.radians(heading)
-        offset = ahead * np.array([math.sin(turn), math.cos(turn)])
-        before, self._offset = self._offset, (time_s, offset)
-        if before is None or not 0.0 < time_s - before[0] <= 1.0:
+        ahead = height / math.tan(math.radians(tilt))
+        before = self._sight
+        if motion is not None:
+            seconds, turned = motion.seconds, motion.camera_turn(tilt)
+            jitter = TURN_ERROR_DEG
+        elif before is not None and 0.0 < time_s - before[0] <= 1.0:
+            seconds, turned = time_s - before[0], (heading - before[1] + 180.0) % 360.0 - 180.0
+            jitter = COMPASS_JITTER_DEG
+        else:
             return None
-        sweep = (offset - before[1]) / (time_s - before[0])
-        noise = math.hypot(velocity.deviation, 0.2 * float(np.linalg.norm(sweep)))
+        if before is not None and time_s - before[0] <= 1.0 and abs(tilt - before[2]) > NODDING_DEG:
+            return None
+        middle, rate = math.radians(heading - turned / 2), math.radians(turned) / seconds
+        sweep = ahead * rate * np.array([math.cos(middle), -math.sin(middle)])
+        noise = math.hypot(velocity.deviation, 0.1 * abs(ahead * rate), ahead * math.radians(jitter) / seconds)
         return MeasuredVelocity(velocity.velocity + sign * sweep, noise, velocity.drift)
 
     def _hints(self, sample: Sample) -> Hints:
         return merge_hints(self.options.hints, hints_from_telemetry(sample))
+
+    def _hints_at(self, time_s: float) -> Hints:
+        """What is known about the camera at a time, with the corrected heading."""
+        hints = self._hints(self.telemetry.at(time_s) if self.telemetry else Sample(time_s=time_s))
+        if self.options.hints.heading_deg is not None or self.heading.heading_deg is None:
+            return hints
+        return replace(hints, heading_deg=self.heading.heading_deg)
 
     def hints(self, frame: Frame) -> tuple[Hints, Prior | None]:
         """What is known about the camera of a frame, and where to search with `near_gps`."""
@@ -216,12 +261,14 @@ class LiveTracker:
                     self.filter.drive(moment, velocity)
                 else:
                     latest = velocity
-        point = self._finish(self.filter.step(time_s, fix, latest))
+        self._ahead = None
+        hints = self._hints_at(time_s)
+        point = self._finish(self.filter.step(time_s, fix, latest, hints))
         self.located += 1
         self.last_fix, self.last_capture = fix, time_s
         if point.state == "tracking":
             if fix.ground_m is not None:
-                self._ground_m = fix.ground_m
+                self._ground_m, self._ground_height_m = fix.ground_m, hints.altitude_m
             if fix.heading_deg is not None:
                 self.heading.match(time_s, fix.heading_deg)
         self.lost_frames = self.lost_frames + 1 if point.state == "lost" else 0
@@ -237,7 +284,11 @@ class LiveTracker:
 
     def report(self, time_s: float, start: datetime, *, problem: str = "", seen: int = 0, dropped: int = 0) -> Report:
         """What is known now, at `time_s`."""
-        point = self._finish(self.filter.peek(time_s, tuple(self._velocities)))
+        if self._ahead is None:  # kept until the next fix, so that a long outage does not make reports slow
+            self._ahead = self.filter.branch()
+            for moment, velocity in self._velocities:
+                self._drive_ahead(moment, velocity)
+        point = self._finish(self._ahead.peek(time_s))
         matched = bool(self.points) and self.points[-1].state == "tracking"
         if point.state == "coasting" and matched and time_s - self.points[-1].time_s <= TRACKING_S:
             point = replace(point, state="tracking")
@@ -247,6 +298,8 @@ class LiveTracker:
             self._lost_since = time_s
         lost_s = 0.0 if self._lost_since is None else time_s - self._lost_since
         sample = self.telemetry.at(time_s) if self.telemetry else None
+        if not self.filter.velocity_passes:
+            problem = "; ".join([*([problem] if problem else []), VELOCITY_PROBLEM])
         return Report(
             time=start + timedelta(seconds=point.time_s),
             point=point,

@@ -10,16 +10,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from skypart.embedding import Embedder
+from skypart.embedding.patches import PatchReader
 from skypart.geo.geodesy import distance_m
 from skypart.images.decode import RgbImage
 from skypart.maps.index import MapIndex
 from skypart.maps.store import Circle, Hit
-from skypart.position.camera import drone_position, ground_width
-from skypart.position.confidence import MATCHING_VERSION, Calibration, default_calibration
+from skypart.position.camera import ASSUMED_TILT, drone_position, ground_width
+from skypart.position.confidence import MATCHING_VERSION, Calibration, default_calibration, matching_of
 from skypart.position.fix import Candidate, Evidence, Fix, Hints, Peak, Place, Prior
 from skypart.position.ground import ground_homography
-from skypart.position.matching import PatchReader, Refinement
-from skypart.position.search import LocateOptions, MatchSearch, find_peaks
+from skypart.position.matching import Refinement
+from skypart.position.search import LocateOptions, MatchSearch
+from skypart.position.votes import find_peaks
 
 UNKNOWN_MODEL = (
     "the index was made with another model or input size than the default calibration, so the accuracy of its results "
@@ -53,13 +55,12 @@ class Locator:
         self.calibrated = False
         self.outdated = ""  # why the index's own calibration is not used
         if index.manifest.calibration is not None:
-            own = Calibration.from_dict(index.manifest.calibration)
-            if own.matching != MATCHING_VERSION:
+            if matching_of(index.manifest.calibration) != MATCHING_VERSION:
                 self.outdated = "was made for another version of the matching"
             elif not index.manifest.calibration_fits:
                 self.outdated = "was made before its maps changed"
             else:
-                self.calibration, self.calibrated = own, True
+                self.calibration, self.calibrated = Calibration.from_dict(index.manifest.calibration), True
 
     @property
     def unknown_model(self) -> bool:
@@ -99,7 +100,7 @@ class Locator:
             reason = f"the map has no view {where}"
             return Fix(photo=name, reason=reason, calibrated=self.calibrated, seconds=seconds), None
         peaks = find_peaks(hits)
-        refined = self.search.find(photo, hits, peaks, hints, image, last) if self.options.headings else None
+        refined = self.search.find(photo, hits, hints, last) if self.options.aligned else None
         fix = self._judge(name, hits, peaks, refined, hints)
         return replace(fix, seconds=time.monotonic() - started), refined if fix.found else None
 
@@ -130,8 +131,9 @@ class Locator:
         self, name: str, hits: Sequence[Hit], peaks: Sequence[Peak], refined: Refinement | None, hints: Hints
     ) -> Fix:
         """Compute evidence, confidence and radius; the result is a fix if the confidence is high enough."""
-        evidence = gather_evidence(hits, peaks, refined)
-        confidence, radius = self.calibration.confidence(evidence), self.calibration.radius(evidence)
+        evidence = gather_evidence(hits, peaks, refined, hints)
+        confidence, parts = self.calibration.confidence(evidence), self.calibration.error_parts(evidence)
+        radius = parts.total_m
         best = refined or peaks[0]
         guess = Place(best.latitude, best.longitude)
         common = Fix(
@@ -163,7 +165,8 @@ class Locator:
             latitude=guess.latitude,
             longitude=guess.longitude,
             radius_m=radius,
-            map_error_m=self.calibration.floor_m,
+            map_error_m=parts.map_m,
+            error_parts=parts,
             refined=refined is not None,
             heading_deg=refined.heading_deg if refined else None,
             ground_m=ground,
@@ -173,8 +176,14 @@ class Locator:
         )
 
 
-def gather_evidence(hits: Sequence[Hit], peaks: Sequence[Peak], refined: Refinement | None) -> Evidence:
-    """Evidence for the best place, from the best view, the vote and the match."""
+def gather_evidence(
+    hits: Sequence[Hit], peaks: Sequence[Peak], refined: Refinement | None, hints: Hints | None = None
+) -> Evidence:
+    """Evidence for the best place, from the best view, the vote and the match.
+
+    The tilt is the smaller of the one known and the one that the match shows: errors grow towards the horizon.
+    """
+    known = (hints or Hints()).tilt_deg
     if refined is None:
         return Evidence(
             similarity=hits[0].score,
@@ -183,6 +192,9 @@ def gather_evidence(hits: Sequence[Hit], peaks: Sequence[Peak], refined: Refinem
             inlier_share=0.0,
             alignment=0.0,
             scale_m=peaks[0].spread_m,
+            uniqueness=0.0,
+            tilt_deg=ASSUMED_TILT if known is None else known,
+            ground_m=hits[0].footprint.metres,
         )
     return Evidence(
         similarity=hits[0].score,
@@ -191,6 +203,10 @@ def gather_evidence(hits: Sequence[Hit], peaks: Sequence[Peak], refined: Refinem
         inlier_share=refined.match.inlier_share,
         alignment=refined.match.alignment,
         scale_m=SCALE_PER_INLIER * refined.ground_m / refined.match.inliers,
+        uniqueness=refined.uniqueness,
+        layout=refined.layout,
+        tilt_deg=refined.tilt_deg if known is None else min(known, refined.tilt_deg),
+        ground_m=refined.ground_m,
     )
 
 

@@ -1,33 +1,14 @@
 """Match the patches of a photo and a view of the map: mutual nearest neighbours that agree on one homography."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from functools import cached_property
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from skypart.embedding import Embedder, PatchTokens
+from skypart.embedding.patches import ImagePatches
 from skypart.geo.footprint import Footprint
 from skypart.geo.geodesy import LocalFrame
-from skypart.images.decode import RgbImage
 from skypart.position.homography import Homography, Points, fit_homography, is_plausible, transform
-
-GREY_LEVELS = (60, 120, 180)
-"""Blank images from which the positional part of patch tokens is measured."""
-
-
-@dataclass(frozen=True)
-class ImagePatches:
-    """The patches of one image.
-
-    tokens: (n, c) unit rows. centres: (n, 2) as (x, y) in [0, 1]. aspect: height over width of the image before it was
-    resized to a square.
-    """
-
-    tokens: NDArray[np.float32]
-    centres: Points
-    aspect: float = 1.0
 
 
 @dataclass(frozen=True)
@@ -49,7 +30,8 @@ class Refinement:
     """The position of a photo from a match with the map.
 
     latitude, longitude: of the ground at the photo's centre. heading_deg: compass direction that is up in the photo.
-    ground_m: metres of ground across the photo's centre. match: with the image of `footprint`.
+    ground_m: metres of ground across the photo's centre. match: with the image of `footprint`. tilt_deg: of the optical
+    axis below the horizon, as the homography shows it. uniqueness, layout: see `skypart.position.fix.Evidence`.
     """
 
     latitude: float
@@ -58,46 +40,9 @@ class Refinement:
     ground_m: float
     match: PatchMatch
     footprint: Footprint
-
-
-class PatchReader:
-    """Reads patch tokens from images and removes their positional part.
-
-    A token also encodes its position in the image, so even two blank images match patch by patch. In an image of
-    uniform grey the tokens differ by position only; that difference is subtracted.
-    """
-
-    def __init__(self, embedder: Embedder) -> None:
-        self.embedder = embedder
-
-    def read(self, images: Sequence[RgbImage]) -> list[ImagePatches]:
-        """Patches of images, computed in one batch."""
-        return self._normalize(self.embedder.patch_tokens(self.embedder.preprocess(images)))
-
-    def read_photo(self, image: RgbImage) -> tuple[NDArray[np.float32], ImagePatches]:
-        """The embedding (dim,) of one photo, and its patches."""
-        embedding, patches = self.embedder.embed_with_patches(self.embedder.preprocess([image]))
-        return embedding[0], replace(self._normalize(patches)[0], aspect=image.shape[0] / image.shape[1])
-
-    def _normalize(self, patches: PatchTokens) -> list[ImagePatches]:
-        """Centre the tokens, scale them to unit length, and concatenate the blocks of each patch."""
-        rows, columns = patches.grid
-        y, x = np.meshgrid((np.arange(rows) + 0.5) / rows, (np.arange(columns) + 0.5) / columns, indexing="ij")
-        centres = np.stack([x.ravel(), y.ravel()], axis=1)
-        # The mean of all patches does not help to distinguish them.
-        centred = patches.tokens - patches.tokens.mean(axis=(1, 2), keepdims=True) - self._positional_part
-        unit = centred / np.linalg.norm(centred, axis=-1, keepdims=True).clip(1e-6)
-        joined = np.concatenate(unit / np.sqrt(len(unit)), axis=-1)
-        return [ImagePatches(each, centres) for each in joined.astype(np.float32)]
-
-    @cached_property
-    def _positional_part(self) -> NDArray[np.float32]:
-        """(blocks, 1, n, c) what tokens encode about their position."""
-        edge = self.embedder.size
-        greys = [np.full((edge, edge, 3), level, dtype=np.uint8) for level in GREY_LEVELS]
-        blank = self.embedder.patch_tokens(self.embedder.preprocess(greys)).tokens.mean(axis=1, keepdims=True)
-        positional: NDArray[np.float32] = blank - blank.mean(axis=2, keepdims=True)
-        return positional
+    tilt_deg: float = 90.0
+    uniqueness: float = 1.0
+    layout: float = 0.0
 
 
 def mutual_matches(photo: ImagePatches, view: ImagePatches, cosines: NDArray[np.float32]) -> tuple[Points, Points]:
@@ -133,9 +78,12 @@ def match_patches(photo: ImagePatches, view: ImagePatches) -> PatchMatch | None:
     return PatchMatch(matrix, inliers, inliers / max(len(in_photo), 1), score)
 
 
-def refine_position(match: PatchMatch, footprint: Footprint) -> Refinement | None:
-    """The position of a photo that matches the image of a footprint; None if no camera could take such a photo."""
-    if not is_plausible(match.homography):
+def refine_position(match: PatchMatch, footprint: Footprint, aspect: float = 1.0) -> Refinement | None:
+    """The position of a photo that matches the image of a footprint; None if no camera could take such a photo.
+
+    aspect: height over width of the photo.
+    """
+    if not is_plausible(match.homography, aspect):
         return None
     points = np.array([[0.5, 0.5], [0.5, 0.4], [0.4, 0.5], [0.6, 0.5]])
     centre, above, left, right = transform(match.homography, points)
@@ -153,4 +101,17 @@ def refine_position(match: PatchMatch, footprint: Footprint) -> Refinement | Non
         ground_m=float(np.linalg.norm(right - left) / 0.2 * footprint.metres),
         match=match,
         footprint=footprint,
+        tilt_deg=apparent_tilt(match.homography, aspect),
     )
+
+
+def apparent_tilt(homography: Homography, aspect: float) -> float:
+    """Tilt of the camera below the horizon, in degrees, from a homography to level ground.
+
+    aspect: height over width of the photo. The sine of the tilt is the foreshortening along the line of sight.
+    """
+    step = 0.05
+    points = np.array([[0.5 - step, 0.5], [0.5 + step, 0.5], [0.5, 0.5 - step / aspect], [0.5, 0.5 + step / aspect]])
+    left, right, above, below = transform(homography, points)
+    stretch = np.linalg.svd(np.stack([right - left, below - above]), compute_uv=False)
+    return float(np.degrees(np.arcsin(np.clip(stretch[1] / max(stretch[0], 1e-12), 0.0, 1.0))))

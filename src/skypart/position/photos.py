@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
 
-from skypart.embedding import load
+from skypart.embedding import load_fastest
 from skypart.errors import SkyPartError
 from skypart.geo.footprint import Bounds
 from skypart.images.decode import list_photos, read_photo
@@ -43,7 +43,7 @@ def open_locator(
     """
     opened = MapIndex(index, network=network, store=store)
     made_with = opened.manifest.model
-    locator = Locator(opened, load(model or made_with["name"], device, made_with["size"]), options)
+    locator = Locator(opened, load_fastest(model or made_with["name"], device, made_with["size"]), options)
     warnings = opened.missing_reasons()
     if locator.outdated:
         warnings = [*warnings, f"the calibration of {index} {locator.outdated} and is not used: calibrate again"]

@@ -4,15 +4,16 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
-import rasterio
 from numpy.typing import NDArray
 from pyproj import Transformer
-from rasterio.errors import RasterioError
+from pyproj.exceptions import ProjError
 
 from skypart.errors import SkyPartError
 from skypart.geo.geodesy import offset
+from skypart.images.raster_files import read_geotiff
 from skypart.position.camera import MIN_POSITION_TILT, VERTICAL_TILT
 from skypart.position.fix import Fix, Hints, Place
 
@@ -39,19 +40,16 @@ class Terrain:
         """Read the first band of a raster such as a GeoTIFF."""
         if not path.is_file():
             raise SkyPartError(f"{path}: no such file; give heights of the ground as a GeoTIFF")
+        heights, inverse, crs = read_geotiff(
+            path, lambda raster: _read_heights(raster, path), "give heights of the ground as a GeoTIFF"
+        )
         try:
-            with rasterio.open(path, driver="GTiff") as raster:
-                if raster.crs is None:
-                    raise SkyPartError(f"{path}: has no coordinate system; georeference it with gdal_edit -a_srs")
-                if raster.width * raster.height > MAX_CELLS:
-                    raise SkyPartError(f"{path}: has more than {MAX_CELLS:,} cells; cut out the area of the flight")
-                band = raster.read(1, masked=True).astype(np.float32)
-                inverse = ~raster.transform
-                crs = raster.crs.to_wkt()
-        except (RasterioError, OSError) as error:
-            raise SkyPartError(f"{path}: cannot be read ({error}); give heights of the ground as a GeoTIFF") from error
-        to_raster = Transformer.from_crs("EPSG:4326", crs, always_xy=True)
-        return Terrain(np.ma.filled(band, np.nan), tuple(inverse)[:6], to_raster)
+            to_raster = Transformer.from_crs("EPSG:4326", crs, always_xy=True)
+        except ProjError as error:
+            raise SkyPartError(
+                f"{path}: its coordinate system cannot be used ({error}); georeference it again"
+            ) from error
+        return Terrain(heights, inverse, to_raster)
 
     def height(self, latitude: float, longitude: float) -> float:
         """Metres above the raster's zero, between its cells; NaN outside."""
@@ -130,6 +128,21 @@ class Terrain:
                 return Place(float(end.latitude), float(end.longitude))
             above_before, before = above, number
         return None
+
+
+def _read_heights(
+    raster: Any, path: Path
+) -> tuple[NDArray[np.float32], tuple[float, float, float, float, float, float], str]:
+    """The first band, the transform from coordinates to cells, and the coordinate system as WKT."""
+    if raster.crs is None:
+        raise SkyPartError(f"{path}: has no coordinate system; georeference it with gdal_edit -a_srs")
+    size = raster.transform.determinant
+    if size == 0 or not np.isfinite([*raster.transform[:6], size, 1 / size]).all():
+        raise SkyPartError(f"{path}: its cells would have no area; correct its georeference with gdal_edit -a_ullr")
+    if raster.width * raster.height > MAX_CELLS:
+        raise SkyPartError(f"{path}: has more than {MAX_CELLS:,} cells; cut out the area of the flight")
+    band = raster.read(1, masked=True).astype(np.float32)
+    return np.ma.filled(band, np.nan), tuple(~raster.transform)[:6], raster.crs.to_wkt()
 
 
 def add_terrain(fix: Fix, hints: Hints, terrain: Terrain, takeoff_m: float | None) -> Fix:

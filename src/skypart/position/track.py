@@ -9,11 +9,12 @@ from skypart.errors import SkyPartError
 from skypart.position.fix import Fix
 
 TrackState: TypeAlias = Literal["tracking", "coasting", "lost"]
-Source: TypeAlias = Literal["matched", "dead reckoning", "carried on", ""]
-"""Where a position comes from: the photo's own match, a measured velocity, the motion model alone, or nowhere."""
+Source: TypeAlias = Literal["matched", "window", "dead reckoning", "carried on", ""]
+"""Where a position comes from: the photo's own match, several photos aligned together, a measured velocity, the motion
+model alone, or nowhere."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, repr=False)
 class TrackPoint:
     """The filtered position at one photo.
 
@@ -45,6 +46,13 @@ class TrackPoint:
     heading_deg: float | None = None
     of: Literal["ground", "drone"] = "ground"
 
+    def __repr__(self) -> str:
+        """One line: time, state, position and radius."""
+        if self.latitude is None or self.longitude is None or self.radius_m is None:
+            return f"<{self.time_s:g} s: {self.state}>"
+        place = f"{self.latitude:.6f}, {self.longitude:.6f}"
+        return f"<{self.time_s:g} s: {self.state}, {place}, 95 % within {self.radius_m:.0f} m>"
+
 
 @dataclass(frozen=True, kw_only=True)
 class TrackOptions:
@@ -60,7 +68,9 @@ class TrackOptions:
     slow_share: share of a fix's variance that it has in common with those before, which fades within slow_s seconds.
     drift_s: the same for the error of measured velocities. min_confidence: below it no position is reported. outside_s:
     seconds without a fix after which a track outside the map is lost. integrity_risk: of the protection level.
-    follow: whether the track is that of the ground at the photo's centre, or of the drone.
+    follow: whether the track is that of the ground at the photo's centre, or of the drone. window_s: photos without a
+    fix that are at most this many seconds old are aligned with the map together, where their motion was measured; 0:
+    they are left out.
     """
 
     max_speed: float = 25.0
@@ -78,6 +88,7 @@ class TrackOptions:
     outside_s: float = 4.0
     integrity_risk: float = 1e-3
     follow: Literal["ground", "drone"] = "ground"
+    window_s: float = 45.0
 
     def __post_init__(self) -> None:
         """Raise if a value is out of range."""
@@ -96,6 +107,8 @@ class TrackOptions:
                 raise SkyPartError(f"track option {name} must be a positive number, not {getattr(self, name)}")
         if not (math.isfinite(self.error_memory_s) and self.error_memory_s >= 0):
             raise SkyPartError(f"track option error_memory_s must be 0 or more seconds, not {self.error_memory_s}")
+        if not (math.isfinite(self.window_s) and self.window_s >= 0):
+            raise SkyPartError(f"track option window_s must be 0 or more seconds, not {self.window_s}")
         if not 0 <= self.slow_share < 1:
             raise SkyPartError(f"track option slow_share must be 0 or more and below 1, not {self.slow_share}")
 

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from skypart.errors import SkyPartError
 from skypart.geo.geodesy import LocalFrame
-from skypart.position.fix import Fix
+from skypart.position.fix import Fix, Hints
 from skypart.position.hypotheses import (
     NONE,
     RADIUS_95,
@@ -42,7 +42,9 @@ from skypart.position.hypotheses import (
     update,
     update_velocity,
 )
+from skypart.position.odometer import VelocityCheck
 from skypart.position.track import Source, TrackOptions, TrackPoint
+from skypart.position.window import Window, candidates_of
 
 MAX_LOG_ODDS = math.log(20.0)
 """The most that one fully trusted photo adds to the log weight of a hypothesis."""
@@ -60,6 +62,8 @@ CLUSTER_DISTANCE = 9.0
 """Squared Mahalanobis distance from the best hypothesis within which others count for the same place."""
 REACH_SIGMAS = 3.0
 """Standard deviations that are added to the distance a drone can fly."""
+WINDOW_AFTER_S = 2.0
+"""Seconds without a fix after which photos are aligned together."""
 CONFIRMED_FIXES = 3
 """Fixes that confirm a track. Shorter tracks are dropped as false starts if there is a confirmed one."""
 
@@ -105,20 +109,33 @@ class TrackFilter:
         self.motion = motion_of(options)
         self.steps: list[Step] = []
         self.map_error_m = 0.0
-        self._inside, self._record = inside, record
+        self._inside, self._record, self._checks = inside, record, True
         self._anchor: float | None = None  # time of the last fix that was used
         self._driven = False  # whether a velocity was measured at the last step
         self._hypotheses = no_hypotheses(self.motion.size)
         self._log_unknown = 0.0  # log weight of "anywhere on the map"
         self._time: float | None = None
         self._last_observed: float | None = None
+        self._observations: tuple[Observation, ...] = ()  # of the last step
+        self._check = VelocityCheck()
+        self._window = Window(options.area_km2 * 1e6, options.window_s) if options.window_s > 0 else None
 
-    def step(self, time_s: float, fix: Fix | None, velocity: MeasuredVelocity | None = None) -> TrackPoint:
-        """The position at `time_s`, given the photo's fix and a measured velocity, where there are any."""
+    def step(
+        self, time_s: float, fix: Fix | None, velocity: MeasuredVelocity | None = None, hints: Hints | None = None
+    ) -> TrackPoint:
+        """The position at `time_s`, given the photo's fix and a measured velocity, where there are any.
+
+        hints: of the photo's camera; a window of photos needs them if the drone is followed.
+        """
+        self._check.move(time_s, velocity)
+        velocity = self._check.trusted(velocity)
         before, after = self._hypotheses, self._predict(time_s, velocity)
         novelty = self._novelty(time_s)
         drone = self.options.follow == "drone"
         observations = observations_from_fix(fix, self.frame, novelty, self.options.slow_share, drone)
+        if observations:
+            self._check.add(time_s, observations[0])
+        observations += self._align(time_s, fix, velocity, hints)
         if fix is not None:
             self.map_error_m = max(self.map_error_m, fix.map_error_m)
         if observations:
@@ -129,26 +146,55 @@ class TrackFilter:
             self._log_unknown = float(np.logaddexp(self._log_unknown, total + leak))
             after = self._branch(before, after, observations, seconds)
             self._last_observed = time_s
-        self._time = time_s
+        self._time, self._observations = time_s, observations
         self._hypotheses = self._prune(merge(after, MAX_HYPOTHESES, MAX_LOG_RATIO))
         point, best = self._report(time_s, fix)
         self._append(time_s, observations, best, point.confidence, velocity, photo=True)
         return point
 
+    def _align(
+        self, time_s: float, fix: Fix | None, velocity: MeasuredVelocity | None, hints: Hints | None
+    ) -> tuple[Observation, ...]:
+        """Where this photo and those before it were taken, if they tell together; they are used once only."""
+        if self._window is None:
+            return ()
+        self._window.move(time_s, velocity)
+        candidates = candidates_of(fix, self.frame, hints, drone=self.options.follow == "drone")
+        if candidates is None:
+            return ()
+        self._window.add(time_s, candidates)
+        if self._anchor is not None and time_s - self._anchor < WINDOW_AFTER_S:
+            return ()
+        found = self._window.align()
+        if found is None:
+            return ()
+        self._window.clear()
+        return (found,)
+
     def drive(self, time_s: float, velocity: MeasuredVelocity | None) -> TrackPoint:
         """The position at `time_s`, between photos, given a measured velocity, if there is one."""
+        if self._checks:
+            self._check.move(time_s, velocity)
+        velocity = self._check.trusted(velocity)
         self._hypotheses = self._predict(time_s, velocity)
-        self._time = time_s
+        self._time, self._observations = time_s, ()
+        if self._window is not None:
+            self._window.move(time_s, velocity)
         if len(self._hypotheses):
             self._hypotheses = self._prune(self._hypotheses)
         point, best = self._report(time_s, None)
         self._append(time_s, (), best, point.confidence, velocity, photo=False)
         return point
 
+    def branch(self) -> "TrackFilter":
+        """A copy that can be driven ahead while this filter stays; it records nothing and aligns no photos."""
+        ahead = copy.copy(self)
+        ahead._record, ahead._checks, ahead._window = False, False, None
+        return ahead
+
     def peek(self, time_s: float, velocities: Sequence[tuple[float, MeasuredVelocity]] = ()) -> TrackPoint:
         """The position at a later time, after velocities measured until then; the filter itself does not move on."""
-        ahead = copy.copy(self)
-        ahead._record = False
+        ahead = self.branch()
         for moment, velocity in velocities:
             if self._time is None or moment > self._time:
                 ahead.drive(moment, velocity)
@@ -160,10 +206,15 @@ class TrackFilter:
             return self._report(time_s, None)[0]
         driven = self._driven
         self._hypotheses = self._predict(time_s, None)
-        self._time, self._driven = time_s, driven
+        self._time, self._driven, self._observations = time_s, driven, ()
         if len(self._hypotheses):
             self._hypotheses = self._prune(self._hypotheses)
         return self._report(time_s, None)[0]
+
+    @property
+    def velocity_passes(self) -> bool:
+        """Whether measured velocities agree with the fixes; if not, they are left out."""
+        return self._check.passes
 
     @property
     def time_s(self) -> float | None:
@@ -209,9 +260,11 @@ class TrackFilter:
             fits = (log_odds > 0.0) & (chi_square(after, observation) <= GATE)
             possible = fits & self._can_reach(before, observation, seconds)
             updated = update(after.take(possible), observation, number, self.motion)
-            gain = observation.trust * np.minimum(log_odds[possible], MAX_LOG_ODDS)
+            gain = observation.trust * np.minimum(log_odds[possible], observation.votes * MAX_LOG_ODDS)
             groups.append(replace(updated, log_weight=updated.log_weight + gain))
-            log_weight = self._log_unknown + (observation.trust - 1.0) * MAX_LOG_ODDS
+            # One fix alone is as likely as being anywhere; photos aligned together count for as much as they told.
+            told = observation.votes if observation.photos > 1 else 0.0
+            log_weight = self._log_unknown + (observation.trust - 1.0 + told) * MAX_LOG_ODDS
             groups.append(new_hypothesis(observation, number, log_weight, self.motion))
         return concatenate(groups)
 
@@ -253,7 +306,9 @@ class TrackFilter:
         extra = (self.map_error_m / RADIUS_95) ** 2
         risk = self.options.integrity_risk
         protection = protection_radius(self._hypotheses, mean[:2], self._log_unknown, risk, extra)
-        source: Source = "matched" if matched else "dead reckoning" if self._driven else "carried on"
+        source: Source = "dead reckoning" if self._driven else "carried on"
+        if matched:
+            source = _source_of(self._observations, int(self._hypotheses.observation[best]))
         point = TrackPoint(
             time_s=time_s,
             latitude=latitude,
@@ -271,6 +326,11 @@ class TrackFilter:
             of=self.options.follow,
         )
         return point, best
+
+
+def _source_of(observations: Sequence[Observation], number: int) -> Source:
+    """The source of a position that an observation anchors."""
+    return "window" if 0 <= number < len(observations) and observations[number].photos > 1 else "matched"
 
 
 def _cluster_moments(hypotheses: Hypotheses, best: int) -> tuple[float, Floats, Floats]:
@@ -305,7 +365,7 @@ def smooth_track(
                     radius_m=radius,
                     confidence=link.confidence,
                     state="tracking" if matched else "coasting",
-                    source="matched" if matched else "carried on" if link.velocity is None else "dead reckoning",
+                    source=link.source,
                     anchor_age_s=points[number].anchor_age_s,
                     covariance=(
                         float(covariances[i, 0, 0]),
@@ -329,6 +389,13 @@ class _Link:
     observation: Observation | None
     confidence: float
     velocity: MeasuredVelocity | None
+
+    @property
+    def source(self) -> Source:
+        """Where its position comes from."""
+        if self.observation is not None:
+            return _source_of([self.observation], 0)
+        return "carried on" if self.velocity is None else "dead reckoning"
 
 
 def _confirmed_chains(steps: Sequence[Step]) -> list[list[_Link]]:

@@ -25,13 +25,15 @@ from skypart.errors import SkyPartError
 from skypart.images.decode import RgbImage, read_rgb
 from skypart.images.exif import CameraFacts, read_camera_facts
 
+PATIENCE = 5.0
+"""Seconds to wait for a child, per second of the processor that it may use: the machine may be busy."""
 _TOO_MUCH = "decoding it takes too much memory or time; scale it down or save it as JPEG"
 
 
 class PhotoDecoder:
     """A child process that decodes one photo at a time. It is started when first needed, and again after it died.
 
-    memory_bytes: of its address space. seconds: for one photo. Thread-safe: callers take turns.
+    memory_bytes: of its address space. seconds: of the processor, for one photo. Thread-safe: callers take turns.
     """
 
     def __init__(self, memory_bytes: int, seconds: float) -> None:
@@ -65,7 +67,7 @@ class PhotoDecoder:
         with self._lock:
             try:
                 child = self._start()
-                end = time.monotonic() + self._seconds
+                end = time.monotonic() + PATIENCE * self._seconds
                 pipe = _Pipe(child, end)
                 pipe.write(json.dumps(request).encode() + b"\n")
                 pipe.write(photo)

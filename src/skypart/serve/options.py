@@ -16,7 +16,7 @@ class ServeOptions:
     its head. request_seconds: from the head of a request to the end of its answer. max_waiting_bytes: of all uploads
     together that are being read or waiting. max_connections, max_client_connections: open at a time, in all and from
     one address; the oldest idle one makes room for a new one.
-    decode_seconds, decode_bytes: time and memory for decoding a photo, in a process of its own.
+    decode_seconds, decode_bytes: time of the processor and memory for decoding a photo, in a process of its own.
     workers: inference threads. queue: photos that may wait for one, fewer if they would not start within
     wait_seconds. map_queue: tiles, views and examples that may wait.
     """

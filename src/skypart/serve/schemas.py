@@ -43,6 +43,15 @@ class HintsAnswer(BaseModel):
     fov_deg: float | None = None
 
 
+class ErrorPartsAnswer(BaseModel):
+    """The parts of a 95 % radius in metres."""
+
+    map_m: float = Field(description="The map's own error, shared by all photos.")
+    terrain_m: float = Field(description="Heights that the map does not know, seen obliquely.")
+    camera_m: float = Field(description="Tilt, roll and lens of the camera.")
+    matching_m: float = Field(description="The match with the map, or the vote of its views.")
+
+
 class FixAnswer(BaseModel):
     """Where a photo was taken, or why there is no fix: the JSON of `skypart locate`, plus the hints used."""
 
@@ -52,6 +61,9 @@ class FixAnswer(BaseModel):
     longitude: float | None = Field(description="Longitude of the ground at the image centre; null without a fix.")
     radius_m: float | None = Field(description="The true position is within this radius with 95 % probability.")
     map_error_m: float = Field(description="Part of the radius due to the map's own error, shared by all photos.")
+    error_parts: ErrorPartsAnswer | None = Field(
+        default=None, description="Parts of the radius; they add like the legs of a right triangle. Null without a fix."
+    )
     confidence: float = Field(description="Probability, 0 to 1, that the true position is within 50 m.")
     reason: str = Field(description="Why there is no fix; empty if there is one.")
     refined: bool = Field(description="Whether patches of the photo and the map were matched.")

@@ -3,6 +3,8 @@
 import socket
 import threading
 import webbrowser
+from contextlib import suppress
+from ipaddress import ip_address
 from typing import Any
 
 import uvicorn
@@ -38,7 +40,10 @@ def listen(options: ServeOptions) -> socket.socket:
 
 def page_url(options: ServeOptions, bound: socket.socket) -> str:
     """URL of the page for a browser on this machine."""
-    host = "127.0.0.1" if options.host in ("0.0.0.0", "::", "") else options.host  # nosec B104 - compares
+    host = options.host or "127.0.0.1"
+    with suppress(ValueError):  # a name
+        if ip_address(host).is_unspecified:
+            host = "127.0.0.1"
     return f"http://{f'[{host}]' if ':' in host else host}:{bound.getsockname()[1]}/"
 
 

@@ -2,7 +2,7 @@
 
 import io
 import threading
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -166,16 +166,18 @@ class IndexService:
         if not self.folder.is_dir():
             raise SkyPartError(f"{self.folder}: no such folder; give a folder of example photos")
         if any((self.folder / name).is_file() for name in CSV_NAMES):
+            labelled = read_labelled(self.folder)[:MAX_EXAMPLES]
+            titles = _titles([photo.path for photo in labelled])
             return [
                 Example(
                     name=f"{number}",
-                    title=photo.path.stem,
+                    title=titles[number],
                     load=partial(read_rgb, photo.path),
                     version=_file_version(photo.path),
                     latitude=photo.latitude,
                     longitude=photo.longitude,
                 )
-                for number, photo in enumerate(read_labelled(self.folder)[:MAX_EXAMPLES])
+                for number, photo in enumerate(labelled)
             ]
         photos = sorted(path for path in self.folder.iterdir() if is_image(path.name) and path.is_file())
         return [
@@ -194,6 +196,14 @@ def _map_errors() -> Generator[None, None, None]:
         raise HttpError(
             503, f"the server cannot read the map {error.map_name} at present; see the server's log"
         ) from error
+
+
+def _titles(photos: Sequence[Path]) -> list[str]:
+    """Names of photos without suffix, with as many folders before them as tell them apart."""
+    paths = [photo.with_suffix("").parts for photo in photos]
+    depths = range(1, 5)  # more would show folders of the server
+    length = next((n for n in depths if len({path[-n:] for path in paths}) == len(paths)), 1)
+    return ["/".join(path[-length:]) for path in paths]
 
 
 def _file_version(photo: Path) -> str:

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from skypart.errors import SkyPartError
-from skypart.telemetry.record import Sample, Telemetry, require_values
+from skypart.telemetry.record import Sample, Telemetry, require_values, unix_time
 
 COLUMNS: dict[str, tuple[str, ...]] = {
     "heading_deg": ("heading_deg", "heading", "yaw", "yaw_deg", "gimbal_heading(degrees)", "compass_heading(degrees)"),
@@ -49,11 +49,10 @@ def read_csv(path: Path) -> Telemetry:
         raise SkyPartError(f"{path}: lists no row with a time; fill the column time_s")
     first = min(seconds for seconds, _ in rows)
     absolute = first > 1e8
-    start = datetime.fromtimestamp(first, UTC) if absolute else None
     samples = [
         _sample(seconds - first if absolute else seconds, row) for seconds, row in sorted(rows, key=lambda r: r[0])
     ]
-    found = Telemetry(samples, source=path.name, start=start)
+    found = Telemetry(samples, source=path.name, start=unix_time(first))
     return require_values(found, f"name its columns, for example {', '.join(COLUMNS)}")
 
 

@@ -7,13 +7,12 @@ import os
 import threading
 import time
 from collections.abc import Callable, Sequence
-from datetime import UTC, datetime
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 from skypart.errors import SkyPartError
-from skypart.telemetry.record import Sample, Telemetry, require_values
+from skypart.telemetry.record import Sample, Telemetry, require_values, unix_time
 
 SILENT_S = 3.0
 """Seconds without a message after which a link counts as silent."""
@@ -212,7 +211,7 @@ def read_tlog(path: Path, *, fixed_tilt: float | None = None) -> Telemetry:
     """Read a .tlog file of a ground station; its clock begins with its first message."""
     mavutil = load_pymavlink()
     try:
-        log = mavutil.mavlink_connection(str(path), dialect="common")
+        log = mavutil.mavlink_connection(str(path.absolute()), dialect="common")
     except Exception as error:
         raise SkyPartError(f"{path}: not a MAVLink log ({error}); give a .tlog file") from error
     reader, first, samples = MessageReader(fixed_tilt), None, []
@@ -232,7 +231,7 @@ def read_tlog(path: Path, *, fixed_tilt: float | None = None) -> Telemetry:
             samples.append(sample)
     with contextlib.suppress(Exception):
         log.close()
-    start = None if first is None or first < 1e8 else datetime.fromtimestamp(first, UTC)
+    start = None if first is None else unix_time(first)
     found = Telemetry(sorted(samples, key=lambda each: each.time_s), source=path.name, start=start)
     return require_values(found, "record ATTITUDE and GLOBAL_POSITION_INT")
 

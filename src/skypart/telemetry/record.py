@@ -5,7 +5,7 @@ import math
 import threading
 from collections.abc import Iterable
 from dataclasses import dataclass, fields
-from datetime import datetime
+from datetime import UTC, datetime
 
 from skypart.errors import SkyPartError
 
@@ -175,6 +175,14 @@ class Telemetry:
 
     def close(self) -> None:
         """Stop reading; a record that was read whole has nothing to stop."""
+
+
+def unix_time(seconds: float) -> datetime | None:
+    """A Unix time as a date; None for times since boot and other clocks, and beyond the year 9999."""
+    try:
+        return datetime.fromtimestamp(seconds, UTC) if seconds > 1e8 else None
+    except (OverflowError, ValueError, OSError):
+        return None
 
 
 def require_values(telemetry: Telemetry, remedy: str) -> Telemetry:

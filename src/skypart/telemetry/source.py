@@ -11,6 +11,8 @@ from skypart.telemetry.photos import read_photos
 from skypart.telemetry.record import Telemetry
 from skypart.telemetry.srt import read_srt
 
+MAX_BYTES = 256 << 20
+"""Flight data are read into memory; hours of flight take a few megabytes."""
 _LIVE = re.compile(r"(udp|udpin|udpout|udpbcast|tcp|tcpin|mcast):|/dev/|COM\d", re.IGNORECASE)
 
 
@@ -25,6 +27,8 @@ def read_telemetry(path: Path, *, fixed_tilt: float | None = None) -> Telemetry:
         return read_photos(path)
     if not path.is_file():
         raise SkyPartError(f"{path}: no such file; give flight data as .srt, .csv or .tlog")
+    if path.stat().st_size > MAX_BYTES:
+        raise SkyPartError(f"{path}: has more than {MAX_BYTES >> 20} MB; cut out the part of the flight")
     suffix = path.suffix.lower()
     if suffix == ".srt":
         return read_srt(path)

@@ -7,6 +7,7 @@ G.PRY (..)` (Mavic Air, Phantom 4 RTK). Plain positions have the longitude first
 """
 
 import re
+from contextlib import suppress
 from datetime import datetime, timedelta
 from pathlib import Path
 
@@ -14,7 +15,7 @@ from skypart.errors import SkyPartError
 from skypart.telemetry.record import Sample, Telemetry, require_values
 
 _NUMBER = r"([+-]?\d+(?:\.\d*)?(?:[eE][+-]?\d+)?|[+-]?nan)"
-_TIMES = re.compile(r"(\d+):(\d\d):(\d\d)[,.](\d{1,3})\s*-->")
+_TIMES = re.compile(r"(?<!\d)(\d{1,3}):(\d\d):(\d\d)[,.](\d{1,3})\s*-->")
 _CLOCK = re.compile(r"(\d{4})[-.](\d\d)[-.](\d\d)\s+(\d\d):(\d\d):(\d\d)(?:[.,:](\d{1,3}))?")
 _NAMED = re.compile(rf"\b([a-z_]+)\s*:\s*{_NUMBER}", re.IGNORECASE)
 _GPS = re.compile(rf"\bGPS\s*\(\s*{_NUMBER}\s*,\s*{_NUMBER}", re.IGNORECASE)
@@ -22,8 +23,9 @@ _RTK = re.compile(rf"\bRTK\s*\(\s*{_NUMBER}\s*,\s*{_NUMBER}", re.IGNORECASE)
 _BAROMETER = re.compile(rf"\bBAROMETER\s*:\s*{_NUMBER}", re.IGNORECASE)
 _HEIGHT = re.compile(rf"(?<![\w.])H\s+{_NUMBER}\s*m\b")
 _SPEED = re.compile(rf"\bH\.S\s+{_NUMBER}\s*m/s", re.IGNORECASE)
-_GIMBAL = re.compile(rf"\bG\.PRY\s*\(\s*{_NUMBER}[^,]*,\s*{_NUMBER}[^,]*,\s*{_NUMBER}")
-_FLIGHT = re.compile(rf"\bF\.PRY\s*\(\s*{_NUMBER}[^,]*,\s*{_NUMBER}[^,]*,\s*{_NUMBER}")
+_ANGLES = rf"PRY\s*\(\s*{_NUMBER}[^,]{{0,8}},\s*{_NUMBER}[^,]{{0,8}},\s*{_NUMBER}"
+_GIMBAL = re.compile(rf"\bG\.{_ANGLES}")
+_FLIGHT = re.compile(rf"\bF\.{_ANGLES}")
 
 
 def read_srt(path: Path) -> Telemetry:
@@ -39,10 +41,11 @@ def read_srt(path: Path) -> Telemetry:
         hours, minutes, seconds, part = match.groups()
         time_s = 3600.0 * int(hours) + 60.0 * int(minutes) + int(seconds) + int(part.ljust(3, "0")) / 1000.0
         body = text[match.end() : times[number + 1].start() if number + 1 < len(times) else len(text)]
-        body = re.sub(r"<[^>]*>", " ", body)
+        body = re.sub(r"<[^<>]*>", " ", body)
         if start is None:
             clock = _read_clock(body)
-            start = None if clock is None else clock - timedelta(seconds=time_s)
+            with suppress(OverflowError):  # before the year 1
+                start = None if clock is None else clock - timedelta(seconds=time_s)
         samples.append(_read_caption(time_s, body))
     if not samples:
         raise SkyPartError(f"{path}: no captions in it; give the .SRT file that the drone wrote beside the video")

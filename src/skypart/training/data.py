@@ -106,6 +106,8 @@ class TrainingImages(Dataset[tuple[Tensor, int]]):
             weather, key = found
             image = weather(image, key, draw.seed)
         varied = self.augmentation.finish(image, self.corrupted if found else self.preprocessing, rng, drone)
+        if record.view == "satellite":
+            varied = self.preprocessing.warp_tile(varied)
         return torch.from_numpy(self.preprocessing.finish(varied)), draw.record
 
 

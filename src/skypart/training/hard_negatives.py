@@ -30,6 +30,7 @@ def location_similarity(
     `start` at `size` pixels, without augmentation or weather. precision: that of the run; None: float32.
     """
     embedder = load_torch(start, size=size, device=device)
+    embedder.preprocessing.check_unwarped("batch.alike")
     suffix = "" if precision is None else f"-{precision}".replace("torch.", "")
     cache = folder / f"location-similarity-{embedder.digest[:12]}-{fingerprint(records)[:12]}{suffix}.npy"
     if not cache.is_file():

@@ -17,6 +17,8 @@ from skypart.losses.config import LossConfig
 from skypart.model.heads import DEFAULT_KIND, HeadSettings, describe_settings, settings_class
 from skypart.recipe_files import find_recipe, recipe_names
 
+MAX_BYTES = 1 << 20
+"""Larger files are no recipes."""
 T = TypeVar("T")
 Natural = Annotated[int, Field(ge=0)]
 Count = Annotated[int, Field(ge=1)]
@@ -51,6 +53,7 @@ class BackboneRecipe:
     gradient_checkpointing: bool = False
     start: str = ""  # a SkyPart model file to fine-tune, instead of a new head on `name`
     level: bool = False  # stretch weak contrast in every image; a `start` model that does so keeps doing it
+    polar: bool = False  # warp satellite tiles to polar coordinates (dropped by the paper); a `start` model keeps it
 
 
 @dataclass(frozen=True)
@@ -176,12 +179,14 @@ def _merge(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]
 def read_toml(path: Path, kind: str, remedy: str) -> dict[str, Any]:
     """The content of a TOML file. kind: what it should be, for error messages; remedy: if there is no such file."""
     try:
+        if path.exists() and not path.is_dir() and (not path.is_file() or path.stat().st_size > MAX_BYTES):
+            raise SkyPartError(f"{path}: no file of at most {MAX_BYTES:,} bytes; choose a {kind} file")
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise SkyPartError(f"{path}: no such {kind}; {remedy}") from None
     except OSError as error:
         raise SkyPartError(f"{path}: cannot be read ({error.strerror}); choose a {kind} file") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:
         raise SkyPartError(f"{path}: not valid TOML ({error}); fix that line") from error
 
 
@@ -191,6 +196,8 @@ def _read_extended(path: Path, seen: tuple[Path, ...]) -> dict[str, Any]:
         raise SkyPartError(f"{path}: recipes extend each other in a circle; remove one `extends`")
     content = read_toml(path, "recipe", f"give a file, or one of {', '.join(recipe_names())}")
     parent = content.pop("extends", None)
+    if parent is not None and not (isinstance(parent, str) and parent.isprintable()):
+        raise SkyPartError(f"{path}: extends must be the name of a recipe file; correct it")
     for section, values in content.items():
         if not isinstance(values, dict):
             raise SkyPartError(f"{path}: {section} is outside of any [section]; move it into its section")

@@ -41,5 +41,9 @@ def _summary(result: Result) -> str:
     """One line about a run."""
     if not result.finished:
         return f"stopped at step {result.progress.step}; start the same command again to resume"
-    best = f", best by validation at step {result.progress.best_step} in {result.best}" if result.best else ""
+    best = ""
+    if result.best is not None:
+        best = f", best by validation at step {result.progress.best_step} in {result.best}"
+        if result.progress.best_step < 0:
+            best = f", without validation also {result.best}"
     return f"trained {result.progress.step} steps: {result.model}{best}"

@@ -79,8 +79,8 @@ class Run:
 
     @property
     def trained_recipe(self) -> Recipe:
-        """The recipe with the head and contrast stretch actually used: a `backbone.start` model keeps its own."""
-        backbone = replace(self.recipe.backbone, level=self.preprocessing.level)
+        """The recipe with the head and preprocessing actually used: a `backbone.start` model keeps its own."""
+        backbone = replace(self.recipe.backbone, level=self.preprocessing.level, polar=self.preprocessing.polar)
         return replace(self.recipe, head=self.student.config, backbone=backbone)
 
     @property
@@ -245,6 +245,7 @@ def build_student(recipe: Recipe) -> SkyPart:
         student.preprocessing,
         size=check_input_size(student, recipe.backbone.size),
         level=recipe.backbone.level or student.preprocessing.level,
+        polar=recipe.backbone.polar or student.preprocessing.polar,
     )
     student.freeze(recipe.backbone.trainable_blocks)
     student.backbone_interface.gradient_checkpointing = recipe.backbone.gradient_checkpointing

@@ -13,10 +13,10 @@ from torch import Tensor
 
 from skypart.atomic import atomic_path
 from skypart.datasets.records import Record
+from skypart.embedding.shipped import sha256_of
 from skypart.errors import SkyPartError
 from skypart.images.preprocess import Preprocessing
 from skypart.model.backbone import TRANSFORMERS, UNTRAINED, load_backbone
-from skypart.model.shipped import sha256_of
 from skypart.model.sources import resolve
 from skypart.model.vit import VisionTransformer
 from skypart.progress import with_progress

@@ -69,7 +69,12 @@ def validate(model: SkyPart, split: HoldOut, images: TrainingImages, device: tor
             for first in range(0, len(drone), _BATCH)
         ]
     )
-    tile_vectors = embedder.embed([record.path for record in satellite])
+    tile_vectors = np.concatenate(
+        [
+            embedder.embed([model.preprocessing.read_tile(r.path) for r in satellite[first : first + _BATCH]])
+            for first in range(0, len(satellite), _BATCH)
+        ]
+    )
     model.train(was_training)
     labels = {name: i for i, name in enumerate(sorted({r.location for r in (*drone, *satellite)}))}
     drone_ids = np.asarray([labels[r.location] for r in drone])

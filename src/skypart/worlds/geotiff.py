@@ -2,6 +2,7 @@
 
 import math
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import cv2
 import numpy as np
@@ -15,6 +16,7 @@ from skypart.atomic import atomic_path
 from skypart.errors import SkyPartError
 from skypart.images.bands import palette_table, stretch, stretch_limits
 from skypart.images.decode import MAX_PIXELS, RgbImage
+from skypart.images.raster_files import read_geotiff
 from skypart.worlds.ground import FloatMap, World
 from skypart.worlds.relief import ground_from_raster
 from skypart.worlds.sources import RasterSource
@@ -24,54 +26,65 @@ _DEEPEST = -500.0
 SURFACE_SUFFIXES = ("_dsm", "_DSM", "_dem", "_DEM")
 
 
+class MetricGrid(NamedTuple):
+    """A north-up grid of square cells. unit: metres per unit of the projection."""
+
+    epsg: int
+    unit: float
+    transform: Affine
+    width: int
+    height: int
+
+
 def geotiff_source(path: Path) -> RasterSource:
     """A GeoTIFF map; `<stem>_dsm.tif` beside it is its surface model."""
-    try:
-        with rasterio.open(path) as raster:
-            if raster.crs is None:
-                raise SkyPartError(f"{path}: has no georeference; add one with gdal_translate -a_srs -a_ullr")
-            if raster.width * raster.height > MAX_PIXELS:
-                raise SkyPartError(f"{path}: more than {MAX_PIXELS:,} pixels; split it with gdal_translate")
-            _, grid, width, height = _metric_grid(raster)
-            unit = _metres_per_unit(raster.crs) if _is_metric(raster) else 1.0
-    except rasterio.errors.RasterioError as error:
-        raise SkyPartError(f"{path}: not a readable GeoTIFF ({error}); copy it again") from error
+    extent = read_geotiff(path, lambda raster: _extent(raster, path))
     stem = path.stem.removesuffix("_ortho")
     beside = (path.with_name(f"{stem}{ending}{path.suffix}") for ending in SURFACE_SUFFIXES)
     surface = next((each for each in beside if each.is_file()), None)
-    extent = (width * grid.a * unit, height * grid.a * unit)
     return RasterSource(path.stem, (path,), surface, extent, load_geotiff)
+
+
+def _extent(raster: Any, path: Path) -> tuple[float, float]:
+    """Width and height in metres."""
+    if raster.crs is None:
+        raise SkyPartError(f"{path}: has no georeference; add one with gdal_translate -a_srs -a_ullr")
+    if raster.width * raster.height > MAX_PIXELS:
+        raise SkyPartError(f"{path}: more than {MAX_PIXELS:,} pixels; split it with gdal_translate")
+    grid = _metric_grid(raster)
+    unit = _metres_per_unit(raster.crs) if _is_metric(raster) else 1.0
+    return grid.width * grid.transform.a * unit, grid.height * grid.transform.a * unit
 
 
 def load_geotiff(source: RasterSource) -> World:
     """Read a GeoTIFF as a World; degrees and web Mercator are resampled to UTM metres, north up."""
-    try:
-        return _load(source)
-    except rasterio.errors.RasterioError as error:
-        files = " and ".join(str(file) for file in (*source.files, source.surface) if file is not None)
-        raise SkyPartError(f"{files}: cannot be read completely ({error}); copy the damaged file again") from error
-
-
-def _load(source: RasterSource) -> World:
-    """`load_geotiff`, without translating rasterio's errors."""
-    with rasterio.open(source.files[0]) as raster:
-        epsg, grid, width, height = _metric_grid(raster)
-        unit = _metres_per_unit(rasterio.crs.CRS.from_epsg(epsg))
-        bands, mask = _read_colour(raster)
-        if not _is_metric(raster):
-            target = {"dst_transform": grid, "dst_crs": f"EPSG:{epsg}"}
-            origin = {"src_transform": raster.transform, "src_crs": raster.crs}
-            bands = _resample(bands, height, width, Resampling.bilinear, origin, target)
-            mask = _resample(mask[None], height, width, Resampling.nearest, origin, target)[0]
-    gsd = grid.a * unit
-    rgb: RgbImage = np.ascontiguousarray(bands.transpose(1, 2, 0))
-    valid: NDArray[np.bool_] = (mask > 0) & (rgb.max(axis=2) > 0)
+    remedy = "copy the damaged file again"
+    grid, rgb, valid = read_geotiff(source.files[0], _read_image, remedy)
+    gsd = grid.transform.a * grid.unit
     heights = None
     if source.surface is not None:
-        heights, known = _read_surface(source.surface, epsg, grid, width, height)
+        heights = read_geotiff(source.surface, lambda raster: _read_surface(raster, grid), remedy)
+        known = np.isfinite(heights)
+        if not known.any():
+            raise SkyPartError(f"{source.surface}: does not overlap its orthophoto; check the georeference of both")
+        heights = heights if known.all() else cv2.patchNaNs(heights, 0.0)
         valid &= known
     ground = ground_from_raster(rgb, heights, valid, gsd)
-    return World(source.name, [ground], (grid.c, grid.f), epsg, unit, None if valid.all() else valid)
+    corner = (grid.transform.c, grid.transform.f)
+    return World(source.name, [ground], corner, grid.epsg, grid.unit, None if valid.all() else valid)
+
+
+def _read_image(raster: Any) -> tuple[MetricGrid, RgbImage, NDArray[np.bool_]]:
+    """The grid, and on it the colours (h, w, 3) and where they are known (h, w)."""
+    grid = _metric_grid(raster)
+    bands, mask = _read_colour(raster)
+    if not _is_metric(raster):
+        target = {"dst_transform": grid.transform, "dst_crs": f"EPSG:{grid.epsg}"}
+        origin = {"src_transform": raster.transform, "src_crs": raster.crs}
+        bands = _resample(bands, grid.height, grid.width, Resampling.bilinear, origin, target)
+        mask = _resample(mask[None], grid.height, grid.width, Resampling.nearest, origin, target)[0]
+    rgb: RgbImage = np.ascontiguousarray(bands.transpose(1, 2, 0))
+    return grid, rgb, (mask > 0) & (rgb.max(axis=2) > 0)
 
 
 def write_geotiff(path: Path, rgb: RgbImage, world: World) -> None:
@@ -109,17 +122,23 @@ def _metres_per_unit(crs: rasterio.crs.CRS) -> float:
     return float(crs.linear_units_factor[1])
 
 
-def _metric_grid(raster: rasterio.DatasetReader) -> tuple[int, Affine, int, int]:
-    """EPSG code, affine grid, width and height of the raster, in UTM when its own grid is not metric."""
+def _metric_grid(raster: rasterio.DatasetReader) -> MetricGrid:
+    """The raster's own grid, or one in UTM if its own is not metric."""
     if _is_metric(raster):
-        return int(raster.crs.to_epsg()), raster.transform, raster.width, raster.height
+        epsg = int(raster.crs.to_epsg())
+        unit = _metres_per_unit(rasterio.crs.CRS.from_epsg(epsg))
+        return MetricGrid(epsg, unit, raster.transform, raster.width, raster.height)
     middle = raster.transform @ (raster.width / 2, raster.height / 2)
     lons, lats = transform(raster.crs, "EPSG:4326", [middle[0]], [middle[1]])
-    epsg = (32600 if lats[0] >= 0 else 32700) + math.floor((lons[0] + 180) / 6) + 1
+    if not (abs(lons[0]) <= 180 and abs(lats[0]) <= 90):
+        raise SkyPartError(f"{raster.name}: is not on the Earth; check its georeference with gdalinfo")
+    epsg = (32600 if lats[0] >= 0 else 32700) + min(math.floor((lons[0] + 180) / 6), 59) + 1
     grid, width, height = calculate_default_transform(
         raster.crs, f"EPSG:{epsg}", raster.width, raster.height, *raster.bounds
     )
-    return epsg, grid, width, height
+    if width * height > MAX_PIXELS:
+        raise SkyPartError(f"{raster.name}: more than {MAX_PIXELS:,} pixels in UTM; check its georeference")
+    return MetricGrid(epsg, 1.0, grid, width, height)
 
 
 def _read_colour(raster: rasterio.DatasetReader) -> tuple[NDArray[np.uint8], NDArray[np.uint8]]:
@@ -147,20 +166,16 @@ def _resample(
     return out
 
 
-def _read_surface(path: Path, epsg: int, grid: Affine, width: int, height: int) -> tuple[FloatMap, NDArray[np.bool_]]:
-    """(h, w) heights on the orthophoto's grid, and where they are known."""
-    heights = np.full((height, width), np.nan, dtype=np.float32)
-    with rasterio.open(path) as raster:
-        reproject(
-            rasterio.band(raster, 1),
-            heights,
-            dst_transform=grid,
-            dst_crs=f"EPSG:{epsg}",
-            dst_nodata=np.nan,
-            resampling=Resampling.bilinear,
-        )
+def _read_surface(raster: Any, grid: MetricGrid) -> FloatMap:
+    """(h, w) heights on the orthophoto's grid, NaN where they are not known."""
+    heights = np.full((grid.height, grid.width), np.nan, dtype=np.float32)
+    reproject(
+        rasterio.band(raster, 1),
+        heights,
+        dst_transform=grid.transform,
+        dst_crs=f"EPSG:{grid.epsg}",
+        dst_nodata=np.nan,
+        resampling=Resampling.bilinear,
+    )
     heights[heights < _DEEPEST] = np.nan  # -9999 and similar, in files that do not declare nodata
-    known = np.isfinite(heights)
-    if not known.any():
-        raise SkyPartError(f"{path}: does not overlap its orthophoto; check the georeference of both")
-    return cv2.patchNaNs(heights, 0.0) if not known.all() else heights, known
+    return heights

@@ -17,6 +17,7 @@ from pyproj import CRS, Transformer
 from skypart.errors import SkyPartError
 from skypart.geo.units import US_SURVEY_FOOT
 from skypart.images.decode import IMAGE_SUFFIXES, RgbImage, listed_file, open_image, read_rgb
+from skypart.images.raster_files import check_plain
 from skypart.worlds.geotiff import geotiff_source
 from skypart.worlds.ground import FloatMap, World
 from skypart.worlds.relief import ground_from_raster
@@ -197,9 +198,10 @@ def _utm_corner(lon: float, lat: float) -> tuple[int, tuple[float, float]]:
 
 
 def _read_json(path: Path) -> dict[str, Any]:
+    check_plain(path)
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise SkyPartError(f"{path}: is not valid JSON ({error}); fix it") from error
     if not isinstance(content, dict):
         raise SkyPartError(f"{path}: must contain one JSON object; see docs/worlds.md for the fields")

@@ -16,7 +16,8 @@ from skypart.errors import SkyPartError
 from skypart.geo.footprint import Bounds, Footprint
 from skypart.maps.build import build_index
 from skypart.maps.index import MapIndex, remove_map
-from skypart.maps.store import Circle, Store, ViewBatch, Within, is_inside, open_store, register_store
+from skypart.maps.manifest import IndexManifest
+from skypart.maps.store import Circle, Store, StoreModel, ViewBatch, Within, is_inside, open_store, register_store
 from skypart.maps.store.open import STORES
 from tests.maps.store.builders import DIMENSION, brute_force, footprints, make_batch, rows_of, unit_vectors
 from tests.position.stand_in import ColourEmbedder, write_quilt
@@ -83,9 +84,10 @@ def registered(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.syspath_prepend(str(EXAMPLES))
     register_store("memory", "memory_store:open_memory")
     yield
-    from memory_store import COMMITTED, NEXT_ROW
+    from memory_store import COMMITTED, MODELS, NEXT_ROW
 
     COMMITTED.clear()
+    MODELS.clear()
     NEXT_ROW.clear()
 
 
@@ -123,6 +125,27 @@ def test_new_store_is_empty(opened: Callable[..., Store]) -> None:
     assert store.remove("town") == 0
     assert store.location
     store.verify()
+
+
+def test_model_is_recorded_with_the_views(opened: Callable[..., Store]) -> None:
+    with opened() as store:
+        assert store.model is None
+        with store.transaction():
+            store.record_model(StoreModel("a" * 64, "default"))
+            store.add(make_batch(3, 0))
+        assert store.model == StoreModel("a" * 64, "default")
+    assert opened().model == StoreModel("a" * 64, "default")
+
+
+def test_index_refuses_views_of_another_model(address: str, tmp_path: Path) -> None:
+    town = write_quilt(tmp_path / "town.tif", edge=300)
+    build_index([str(town)], tmp_path / "i", ColourEmbedder(), "colours", store=address)
+    manifest = IndexManifest.read(tmp_path / "i")
+    with manifest.open_store(tmp_path / "i") as store, store.transaction():
+        store.record_model(StoreModel("b" * 64, "shapes"))
+    message = r": was made with the model shapes \(bbbbbbbbbbbb\), not with this one \(digest of co\); pass the model"
+    with pytest.raises(SkyPartError, match=message):
+        MapIndex(tmp_path / "i")
 
 
 def test_added_views_are_found_by_every_store_object(opened: Callable[..., Store]) -> None:

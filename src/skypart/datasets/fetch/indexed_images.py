@@ -11,13 +11,13 @@ from typing import Any
 
 import cv2
 import numpy as np
-import rasterio
 from numpy.typing import NDArray
 from PIL import Image
 
 from skypart.atomic import atomic_path, write_text
 from skypart.errors import SkyPartError
 from skypart.images.decode import read_rgb
+from skypart.images.raster_files import read_geotiff
 from skypart.progress import with_progress
 
 TILE = 256
@@ -45,12 +45,13 @@ def make_places(files: Mapping[str, Path], out: Path, quality: int = 95) -> None
 
 def _read_place(file: Path) -> tuple[NDArray[np.uint8], dict[str, Any]]:
     """Pixels (h, w, 3) and georeference of a GeoTIFF."""
-    try:
-        with rasterio.open(file) as raster:
-            bands = raster.read((1, 2, 3))
-            epsg, transform = raster.crs.to_epsg() if raster.crs else None, raster.transform
-    except (rasterio.errors.RasterioError, IndexError) as error:
-        raise SkyPartError(f"{file}: not a readable GeoTIFF ({error}); delete it and fetch again") from error
+
+    def read(raster: Any) -> tuple[NDArray[Any], int | None, Any]:
+        if raster.count < 3:
+            raise SkyPartError(f"{file}: has fewer than three bands; the source has changed")
+        return raster.read((1, 2, 3)), raster.crs.to_epsg() if raster.crs else None, raster.transform
+
+    bands, epsg, transform = read_geotiff(file, read, "delete it and fetch again")
     if epsg is None or bands.dtype != np.uint8 or transform.a <= 0 or transform.e != -transform.a or transform.b:
         raise SkyPartError(f"{file}: not a north-up 8-bit image with a known projection; the source has changed")
     return np.ascontiguousarray(bands.transpose(1, 2, 0)), {

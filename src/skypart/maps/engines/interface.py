@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from skypart.atomic import atomic_path
 from skypart.embedding import Embedder
+from skypart.embedding.patches import PatchReader, compact_tokens
 from skypart.geo.footprint import Footprint
 from skypart.maps.map_source import MapSource
 from skypart.maps.views import ViewPlan, is_empty, read_view
@@ -25,7 +26,7 @@ class MapJob:
 
     block_size: number of views per block, fewer in the last. files: where the blocks belong, in order; those that exist
     are finished. model: what `skypart.load` loads the embedder by, on any machine. device: of the model. network:
-    whether remote maps may be read.
+    whether remote maps may be read. tokens: whether compact patch tokens are kept, too.
     """
 
     source: MapSource
@@ -36,6 +37,7 @@ class MapJob:
     model: str
     device: str = "cpu"
     network: bool = False
+    tokens: bool = False
 
     def block(self, number: int) -> ViewPlan:
         """The views of one block."""
@@ -60,22 +62,34 @@ class Engine(Protocol):
 
 
 class EmbeddedBlock(NamedTuple):
-    """vectors (n, d) float16 and footprints (n, 4) float64 of the views that are not empty."""
+    """vectors (n, d) float16, footprints (n, 4) float64 and compact tokens of the views that are not empty.
+
+    tokens: (n, patches, k) int8; (n, 0, 0) if they are not kept.
+    """
 
     vectors: NDArray[np.float16]
     footprints: NDArray[np.float64]
+    tokens: NDArray[np.int8]
 
 
-def embed_block(source: MapSource, block: Sequence[Footprint], embedder: Embedder, advance: Advance) -> EmbeddedBlock:
+def embed_block(
+    source: MapSource, block: Sequence[Footprint], reader: PatchReader, advance: Advance, keep_tokens: bool = False
+) -> EmbeddedBlock:
     """Read and embed one block of views, skipping empty ones."""
+    embedder = reader.embedder
     kept: list[Footprint] = []
     vectors: list[NDArray[np.float32]] = []
+    tokens: list[NDArray[np.int8]] = []
     batch: list[NDArray[np.float32]] = []
 
     def flush() -> None:
-        if batch:
+        if batch and keep_tokens:
+            found, patches = reader.embed(np.stack(batch))
+            vectors.append(found)
+            tokens.extend(compact_tokens(each.tokens) for each in patches)
+        elif batch:
             vectors.append(embedder.embed_inputs(np.stack(batch)))
-            batch.clear()
+        batch.clear()
 
     for view in block:
         image, valid_share = read_view(source, view, embedder.size)
@@ -88,10 +102,12 @@ def embed_block(source: MapSource, block: Sequence[Footprint], embedder: Embedde
     flush()
     rows = np.array([[v.latitude, v.longitude, v.metres, v.rotation] for v in kept], dtype=np.float64).reshape(-1, 4)
     found = np.concatenate(vectors) if vectors else np.zeros((0, embedder.dim), dtype=np.float32)
-    return EmbeddedBlock(found.astype(np.float16), rows)
+    return EmbeddedBlock(
+        found.astype(np.float16), rows, np.stack(tokens) if tokens else np.zeros((len(found), 0, 0), dtype=np.int8)
+    )
 
 
 def write_block(file: Path, block: EmbeddedBlock) -> None:
     """Write a block atomically."""
     with atomic_path(file) as temporary:
-        np.savez(temporary, vectors=block.vectors, footprints=block.footprints)
+        np.savez(temporary, vectors=block.vectors, footprints=block.footprints, tokens=block.tokens)

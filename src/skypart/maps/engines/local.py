@@ -1,5 +1,6 @@
 """The engine without a cluster: one block after the other, in this process."""
 
+from skypart.embedding.patches import PatchReader
 from skypart.errors import SkyPartError
 from skypart.maps.engines.interface import Advance, Engine, MapJob, embed_block, write_block
 
@@ -16,8 +17,10 @@ class LocalEngine:
 
     def embed_map(self, job: MapJob, advance: Advance) -> None:
         """Write all missing blocks of `job`."""
+        reader = PatchReader(job.embedder)
         for number in job.missing(advance):
-            write_block(job.files[number], embed_block(job.source, job.block(number), job.embedder, advance))
+            block = embed_block(job.source, job.block(number), reader, advance, job.tokens)
+            write_block(job.files[number], block)
 
     def close(self) -> None:
         """Nothing to release."""

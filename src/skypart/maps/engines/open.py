@@ -19,7 +19,7 @@ def register_engine(name: str, opener: str) -> None:
 
 
 def open_engine(name: str = "local", address: str = "") -> Engine:
-    """Open an engine. address: of the cluster it runs on, such as `ray://head:10001`."""
+    """Open an engine. address: of the cluster it runs on, such as `head:6379`."""
     if name not in ENGINES:
         raise SkyPartError(f"--engine {name}: unknown; choose one of {', '.join(sorted(ENGINES))}")
     module, _, function = ENGINES[name].partition(":")

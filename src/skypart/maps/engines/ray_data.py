@@ -5,6 +5,7 @@ sees. Vectors come back to this process, which writes the blocks: a lost worker 
 Ray retries what it was doing, and a block has one file, however often it was computed.
 """
 
+import logging
 import os
 import queue
 import re
@@ -18,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from skypart.embedding import load
+from skypart.embedding.patches import PatchReader
 from skypart.errors import SkyPartError
 from skypart.maps.engines.interface import Advance, EmbeddedBlock, Engine, MapJob, embed_block, write_block
 from skypart.maps.files import absolute_path, is_remote, redact_address
@@ -29,12 +31,17 @@ ATTEMPTS = 3
 STALLED_S = 60.0
 """Seconds without any block and without any node to run on, after which the work ends with an error."""
 _POLL_S = 5.0
+WAVE = 20_000
+"""Blocks per dataset: Ray keeps a record of each from the start."""
+WAITING = 64
+"""Blocks that may wait for this process to write them; then Ray Data holds the workers back."""
 CONNECT_S = 10.0
 """Seconds to wait for a cluster to accept a connection."""
 
 
 def open_ray(address: str) -> Engine:
     """Connect to the cluster at `address`; without one, start Ray on this machine."""
+    os.environ.setdefault("RAY_BACKEND_LOG_LEVEL", "fatal")  # we report errors ourselves, once
     os.environ.setdefault("RAY_ENABLE_AUTO_CONNECT", "0")  # else a thread that ends late would start a new cluster
     try:
         import ray
@@ -45,10 +52,15 @@ def open_ray(address: str) -> Engine:
         try:
             _check_reachable(address)
             ray.init(address=address or "local", log_to_driver=False, logging_level="ERROR")
-        except (ConnectionError, RuntimeError, ValueError, OSError, AssertionError) as error:
+        except Exception as error:  # Ray raises plain ones too, for a node that does not start in time
             reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+            if not address:
+                raise SkyPartError(
+                    f"--engine ray: Ray does not start on this machine ({reason}); run the same command again when "
+                    "the machine is less busy, or give the --address of a cluster"
+                ) from error
             raise SkyPartError(
-                f"--address {address or 'local'}: no Ray cluster answers there ({reason}); start one with "
+                f"--address {address}: no Ray cluster answers there ({reason}); start one with "
                 "`ray start --head`, or correct the address"
             ) from error
     return RayEngine(ray, started)
@@ -62,15 +74,19 @@ def _check_reachable(address: str) -> None:
 
 
 class BlockEmbedder:
-    """An actor: one warm model and one open map. Its calls embed one block each."""
+    """An actor: one warm model and one open map. Its calls embed one block each.
+
+    columns: a list with the reference of the views (n, 4) of the map.
+    """
 
     def __init__(self, job: dict[str, Any], columns: Any) -> None:
         import ray
 
         self._columns: NDArray[np.float64] = ray.get(columns[0])
         self._block_size: int = job["block_size"]
-        self._embedder = load(job["model"], job["device"], job["size"])
-        if self._embedder.digest != job["digest"]:
+        self._reader = PatchReader(load(job["model"], job["device"], job["size"]))
+        self._keep_tokens: bool = job["tokens"]
+        if self._reader.embedder.digest != job["digest"]:
             raise SkyPartError(f"{job['model']}: is another model on this node; put the same file on every node")
         self._source = open_maps([job["path"]], network=job["network"])[0]
         if self._source.fingerprint != job["fingerprint"]:
@@ -83,11 +99,13 @@ class BlockEmbedder:
         numbers = [int(number) for number in batch["id"]]
         spans = [slice(number * self._block_size, (number + 1) * self._block_size) for number in numbers]
         views = [ViewPlan(self._columns[span]) for span in spans]
-        blocks = [embed_block(self._source, plan, self._embedder, lambda _: None) for plan in views]
+        blocks = [embed_block(self._source, plan, self._reader, lambda _: None, self._keep_tokens) for plan in views]
         return {
             "block": np.array(numbers, dtype=np.int64),
             "vectors": _objects([block.vectors.tobytes() for block in blocks]),
             "footprints": _objects([block.footprints.tobytes() for block in blocks]),
+            "tokens": _objects([block.tokens.tobytes() for block in blocks]),
+            "shape": _objects([np.array(block.tokens.shape[1:], dtype=np.int64).tobytes() for block in blocks]),
         }
 
 
@@ -108,6 +126,11 @@ class RayEngine:
     def embed_map(self, job: MapJob, advance: Advance) -> None:
         """Write all missing blocks of `job`."""
         missing = job.missing(advance)
+        for first in range(0, len(missing), WAVE):
+            self._embed_wave(job, missing[first : first + WAVE], advance)
+
+    def _embed_wave(self, job: MapJob, missing: list[int], advance: Advance) -> None:
+        """Write the `missing` blocks of `job`."""
         for attempt in range(ATTEMPTS):
             if not missing:
                 return
@@ -136,7 +159,7 @@ class RayEngine:
 
     def _stream(self, job: MapJob, missing: list[int]) -> Iterator[tuple[int, EmbeddedBlock]]:
         """Blocks as they are finished, in any order."""
-        results: queue.Queue[Any] = queue.Queue(maxsize=64)  # bounded: Ray Data holds workers back when we are slow
+        results: queue.Queue[Any] = queue.Queue(maxsize=WAITING)
         stop = threading.Event()
         thread = threading.Thread(target=self._produce, args=(job, missing, results, stop), daemon=True)
         thread.start()
@@ -174,10 +197,13 @@ class RayEngine:
 
         try:
             for rows in self._dataset(job, missing).iter_batches(batch_size=None, prefetch_batches=1):
-                for number, vectors, footprints in zip(rows["block"], rows["vectors"], rows["footprints"], strict=True):
+                columns = ("block", "vectors", "footprints", "tokens", "shape")
+                for number, vectors, footprints, tokens, shape in zip(*(rows[each] for each in columns), strict=True):
                     found = np.frombuffer(vectors, dtype=np.float16).reshape(-1, job.embedder.dim)
                     table = np.frombuffer(footprints, dtype=np.float64).reshape(-1, 4)
-                    put((int(number), EmbeddedBlock(found, table)))
+                    kept = np.frombuffer(tokens, dtype=np.int8)
+                    kept = kept.reshape(len(found), *np.frombuffer(shape, dtype=np.int64))
+                    put((int(number), EmbeddedBlock(found, table, kept)))
                 if stop.is_set():
                     return
             put(None)
@@ -187,6 +213,7 @@ class RayEngine:
     def _dataset(self, job: MapJob, missing: list[int]) -> Any:
         """The lazy dataset: one row per missing block, embedded by a pool of actors."""
         data = self._ray.data
+        logging.getLogger("ray.data").setLevel(logging.ERROR)
         context = data.DataContext.get_current()
         context.enable_progress_bars = False
         context.actor_task_retry_on_errors = False  # errors of ours are final; lost workers are retried anyway
@@ -199,17 +226,18 @@ class RayEngine:
             "path": path if is_remote(path) else absolute_path(path),
             "fingerprint": job.source.fingerprint,
             "network": job.network,
+            "tokens": job.tokens,
             "block_size": job.block_size,
         }
         columns = self._ray.put(np.ascontiguousarray(job.views.columns))
         kind = "GPU" if job.device.startswith("cuda") else "CPU"
-        most = max(1, int(self._ray.cluster_resources().get(kind, 1)))
+        # Not data.range: its reading tasks want a processor each, which a cluster of one processor does not have.
         numbers = data.from_items([{"id": number} for number in missing], override_num_blocks=len(missing))
         return numbers.map_batches(
             BlockEmbedder,
             batch_size=1,
             fn_constructor_args=(described, [columns]),
-            compute=data.ActorPoolStrategy(min_size=1, max_size=min(most, len(missing))),
+            compute=data.ActorPoolStrategy(min_size=1, max_size=len(missing)),  # grows with the cluster
             num_cpus=1 if kind == "CPU" else 0,
             num_gpus=1 if kind == "GPU" else 0,
         )

@@ -1,7 +1,17 @@
 """View stores: embeddings and footprints of map views, searched by similarity and position."""
 
 from skypart.maps.store.area import is_inside
-from skypart.maps.store.interface import Circle, Hit, Store, StoreStats, ViewBatch, Within, check_queries
+from skypart.maps.store.interface import (
+    Circle,
+    Hit,
+    Store,
+    StoreBase,
+    StoreModel,
+    StoreStats,
+    ViewBatch,
+    Within,
+    check_queries,
+)
 from skypart.maps.store.move import copy_views
 from skypart.maps.store.open import DEFAULT_ADDRESS, absolute_address, needs_network, open_store, register_store
 
@@ -10,6 +20,8 @@ __all__ = [
     "Circle",
     "Hit",
     "Store",
+    "StoreBase",
+    "StoreModel",
     "StoreStats",
     "ViewBatch",
     "Within",

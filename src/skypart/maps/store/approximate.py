@@ -7,7 +7,7 @@ ten best are found. The cache belongs to one state of the store. Without it sear
 
 import hashlib
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -109,12 +109,23 @@ def build_cache(folder: Path, snapshot: StoreSnapshot, state: str, sample: Queri
 def load_cache(folder: Path, state: str) -> ApproximateIndex | None:
     """The cache for the store's `state`; None if there is none, or if it is damaged or belongs to another state."""
     try:
-        settings = CacheSettings(**json.loads((folder / SETTINGS).read_bytes()))
-        if settings.state != state:
-            return None
-        content = (folder / CODES).read_bytes()
-    except (OSError, ValueError, TypeError):
+        return parse_cache((folder / SETTINGS).read_bytes(), lambda _: (folder / CODES).read_bytes(), state)
+    except OSError:
         return None
+
+
+def parse_cache(content: bytes, read_codes: Callable[[str], bytes], state: str) -> ApproximateIndex | None:
+    """The cache that the content of its file of settings describes. read_codes: returns the codes, given their SHA-256.
+
+    None if it is damaged or belongs to another state of the store.
+    """
+    try:
+        settings = CacheSettings(**json.loads(content))
+    except (ValueError, TypeError):
+        return None
+    if settings.state != state:
+        return None
+    content = read_codes(settings.sha256)
     if hashlib.sha256(content).hexdigest() != settings.sha256:
         return None
     return ApproximateIndex(faiss.deserialize_index(np.frombuffer(content, dtype=np.uint8)), settings)

@@ -1,11 +1,7 @@
 """The store without a server: one folder of segments, and a manifest that names them."""
 
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -14,10 +10,18 @@ from skypart.errors import SkyPartError
 from skypart.maps.store import approximate
 from skypart.maps.store.approximate import ApproximateIndex
 from skypart.maps.store.exact import search_exact
-from skypart.maps.store.interface import Hit, Store, StoreStats, ViewBatch, Within, check_queries
-from skypart.maps.store.manifest import MANIFEST, StoreManifest, read_manifest, write_manifest
+from skypart.maps.store.interface import Hit, Store, StoreModel, StoreStats, ViewBatch, Within, check_queries
+from skypart.maps.store.manifest import (
+    MANIFEST,
+    StoreManifest,
+    read_manifest,
+    read_model,
+    write_manifest,
+    write_model,
+)
 from skypart.maps.store.snapshot import StoreSnapshot, check_file_sizes, find_damage, open_snapshot, read_state
-from skypart.maps.store.writer import WriterLock, delete_unused_files, write_batch
+from skypart.maps.store.staged import StagedStore
+from skypart.maps.store.writer import delete_unused_files, write_batch
 
 HASH_LIMIT = 2 << 30
 """Total bytes of vectors up to which opening compares every SHA-256 (about 0.8 s per gigabyte). Above it, only sizes
@@ -31,7 +35,7 @@ def open_embedded(address: str, folder: Path, check: bool) -> Store:
     return EmbeddedStore(folder, check=check)
 
 
-class EmbeddedStore:
+class EmbeddedStore(StagedStore[StoreManifest]):
     """Views in one folder, which the first change creates; see `Store` for the methods.
 
     Any number of processes may read while one writes: the first change makes this object the writer until `close`.
@@ -39,14 +43,10 @@ class EmbeddedStore:
     """
 
     def __init__(self, folder: str | Path, *, check: bool = True, hash_limit: int = HASH_LIMIT) -> None:
-        self.folder = Path(folder)
+        super().__init__(Path(folder))
         self._hash_limit = hash_limit
-        self._mutex = threading.RLock()
-        self._lock: WriterLock | None = None
-        self._staged: StoreManifest | None = None
         self._snapshot: StoreSnapshot | None = None
         self._cache: tuple[str, ApproximateIndex | None] = ("", None)
-        self._closed = False
         self._manifest = read_manifest(self.folder)
         if check:
             self._manifest, _ = read_state(self.folder, partial(check_file_sizes, self.folder))
@@ -55,6 +55,17 @@ class EmbeddedStore:
     def location(self) -> str:
         """The store's folder."""
         return str(self.folder)
+
+    @property
+    def model(self) -> StoreModel | None:
+        """The recorded model; None in a store that a version before 0.3 wrote."""
+        return read_model(self.folder)
+
+    def record_model(self, model: StoreModel) -> None:
+        """Write the model's name and digest beside the manifest, where a published copy has them too."""
+        with self.transaction():
+            if read_model(self.folder) != model:
+                write_model(self.folder, model)
 
     def add(self, batch: ViewBatch) -> None:
         """Add views to a map; on disk when this returns, or when the enclosing transaction ends."""
@@ -71,24 +82,6 @@ class EmbeddedStore:
             dimension = self._staged.dimension if kept else 0  # an empty store accepts views of any model
             self._staged = self._staged.model_copy(update={"segments": kept, "dimension": dimension})
         return sum(record.views for record in removed)
-
-    @contextmanager
-    def transaction(self) -> Iterator[None]:
-        """Changes inside the block are committed together at its end; an exception discards all of them."""
-        with self._mutex:
-            if self._staged is not None:
-                yield
-                return
-            self._become_writer()
-            self._staged = self._manifest
-            try:
-                yield
-                if self._staged != self._manifest:
-                    write_manifest(self.folder, self._staged)
-            finally:
-                self._staged = None
-                self._manifest = read_manifest(self.folder)  # what is on disk counts, even after an interrupt
-                delete_unused_files(self.folder, self._manifest)
 
     def search(
         self, queries: ArrayLike, k: int, within: Within | None = None, *, exact: bool = False
@@ -116,17 +109,7 @@ class EmbeddedStore:
         """What the store holds."""
         with self._mutex:
             manifest, cache = self._manifest, self._current_cache()
-        maps: dict[str, int] = {}
-        for record in manifest.segments:
-            maps[record.map_name] = maps.get(record.map_name, 0) + record.views
-        return StoreStats(
-            views=manifest.views,
-            dimension=manifest.dimension,
-            segments=len(manifest.segments),
-            bytes=sum(file.bytes for record in manifest.segments for file in record.files),
-            maps=maps,
-            recall=None if cache is None else cache.settings.recall,
-        )
+        return manifest.stats(None if cache is None else cache.settings.recall)
 
     def optimize(self, sample: NDArray[np.float32] | None = None) -> float | None:
         """Build the approximate cache if the store has 200,000 views or more; see `Store.optimize`.
@@ -163,38 +146,25 @@ class EmbeddedStore:
         if problems:
             raise SkyPartError("\n".join(problems))
 
-    def close(self) -> None:
-        """Release the lock; files are unmapped as soon as no search uses them."""
-        with self._mutex:
-            self._closed = True
-            self._snapshot, self._cache = None, ("", None)
-            if self._lock is not None:
-                self._lock.close()
-                self._lock = None
+    def _committed(self) -> StoreManifest:
+        return self._manifest
 
-    def __enter__(self) -> Self:
-        """Returns the store itself."""
-        return self
+    def _commit(self, state: StoreManifest) -> None:
+        write_manifest(self.folder, state)
 
-    def __exit__(self, *_: object) -> None:
-        """Close the store."""
-        self.close()
+    def _prepare_to_write(self) -> None:
+        self._manifest = read_manifest(self.folder)
+        if not (self.folder / MANIFEST).exists():
+            write_manifest(self.folder, self._manifest)
+        delete_unused_files(self.folder, self._manifest)
 
-    def _become_writer(self) -> None:
-        """Take the lock, go to the newest state and delete what a killed writer left behind."""
-        self._check_open()
-        if self._lock is not None:
-            return
-        lock = WriterLock(self.folder)
-        try:
-            self._manifest = read_manifest(self.folder)
-            if not (self.folder / MANIFEST).exists():
-                write_manifest(self.folder, self._manifest)
-            delete_unused_files(self.folder, self._manifest)
-        except BaseException:
-            lock.close()
-            raise
-        self._lock = lock
+    def _end_transaction(self) -> None:
+        self._manifest = read_manifest(self.folder)  # what is on disk counts, even after an interrupt
+        delete_unused_files(self.folder, self._manifest)
+
+    def _release(self) -> None:
+        """Files are unmapped as soon as no search uses them."""
+        self._snapshot, self._cache = None, ("", None)
 
     def _open_state(self) -> tuple[StoreSnapshot, ApproximateIndex | None]:
         """The state to search, opened if it is not open yet."""
@@ -217,7 +187,3 @@ class EmbeddedStore:
             self._cache = (state, approximate.load_cache(self.folder, state))
         cache = self._cache[1]
         return cache if cache is not None and cache.settings.probes else None
-
-    def _check_open(self) -> None:
-        if self._closed:
-            raise SkyPartError(f"the store {self.folder} is closed; open it again")

@@ -1,5 +1,6 @@
 """The interface of a view store: what any engine must implement, and the types that go in and come out."""
 
+from abc import ABC, abstractmethod
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Protocol, Self, TypeAlias
@@ -95,6 +96,14 @@ class StoreStats:
     recall: float | None = None
 
 
+@dataclass(frozen=True)
+class StoreModel:
+    """The model that the views of a store were embedded with. digest: of its weights. name: as the user gave it."""
+
+    digest: str
+    name: str
+
+
 class Store(Protocol):
     """Views of maps, searched by similarity and position; a context manager that closes the store.
 
@@ -105,6 +114,13 @@ class Store(Protocol):
     @property
     def location(self) -> str:
         """Where the views are stored, as error messages name it; without credentials."""
+
+    @property
+    def model(self) -> StoreModel | None:
+        """The recorded model; None if the store does not know it."""
+
+    def record_model(self, model: StoreModel) -> None:
+        """Record the model that the views come from. Call this in the transaction that adds the first ones."""
 
     def add(self, batch: ViewBatch) -> None:
         """Add views to a map. They are stored durably when this returns, or when the enclosing transaction ends."""
@@ -150,6 +166,42 @@ class Store(Protocol):
 
     def __exit__(self, *_: object) -> None:
         """Close the store."""
+
+
+class StoreBase(ABC):
+    """What the engines share: the context manager, the check for a closed store, and a store without a model."""
+
+    _closed = False
+
+    @property
+    @abstractmethod
+    def location(self) -> str:
+        """Where the views are stored, as error messages name it; without credentials."""
+
+    @property
+    def model(self) -> StoreModel | None:
+        """The recorded model; None if the store does not know it."""
+        return None
+
+    def record_model(self, model: StoreModel) -> None:  # noqa: B027
+        """Record the model that the views come from; an engine that cannot leaves this out."""
+
+    def close(self) -> None:
+        """Release locks and resources; the store cannot be used afterwards."""
+        self._closed = True
+
+    def __enter__(self) -> Self:
+        """Returns the store itself."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Close the store."""
+        self.close()
+
+    def _check_open(self) -> None:
+        """Raise if the store is closed."""
+        if self._closed:
+            raise SkyPartError(f"the store {self.location} is closed; open it again")
 
 
 def row_norms(vectors: NDArray[np.floating]) -> NDArray[np.float32]:

@@ -2,17 +2,27 @@
 
 import hashlib
 import json
+from dataclasses import asdict
 from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from skypart.atomic import sync_folder, write_text
 from skypart.errors import SkyPartError
+from skypart.maps.files import read_file
+from skypart.maps.store.interface import StoreModel, StoreStats
 
 MANIFEST = "manifest.json"
+MODEL = "model.json"
+"""Name and digest of the model; stores of versions before 0.3 have none."""
 VECTORS = ".vectors.npy"
 FOOTPRINTS = ".footprints.npy"
 FORMAT = 1
+MAX_BYTES = 1 << 30
+"""Of the manifest: more than a million segments."""
+BLOCK_BYTES = 1 << 20
+"""Vectors are hashed in blocks of this size too, so that a part of a file can be checked by itself."""
+_BLOCK_DIGITS = 32
 _HASH = r"^[0-9a-f]{64}$"
 
 
@@ -23,11 +33,15 @@ class _Record(BaseModel):
 
 
 class FileRecord(_Record):
-    """A file in the store's folder; its size is in bytes."""
+    """A file in the store's folder; its size is in bytes.
+
+    blocks: hash of each BLOCK_BYTES of it, see `block_hash`. Empty for footprints, and in stores from before 0.3.
+    """
 
     name: str = Field(pattern=r"^[\w-][\w.-]*$")  # no path: a manifest must not reach outside its folder
     bytes: int = Field(ge=0)
     sha256: str = Field(pattern=_HASH)
+    blocks: tuple[str, ...] = ()
 
 
 class SegmentRecord(_Record):
@@ -62,6 +76,20 @@ class StoreManifest(_Record):
         """Number of views in all segments."""
         return sum(segment.views for segment in self.segments)
 
+    def stats(self, recall: float | None = None) -> StoreStats:
+        """What the store holds. recall: of its approximate index."""
+        maps: dict[str, int] = {}
+        for segment in self.segments:
+            maps[segment.map_name] = maps.get(segment.map_name, 0) + segment.views
+        return StoreStats(
+            views=self.views,
+            dimension=self.dimension,
+            segments=len(self.segments),
+            bytes=sum(file.bytes for segment in self.segments for file in segment.files),
+            maps=maps,
+            recall=recall,
+        )
+
     @property
     def file_names(self) -> set[str]:
         """Names of all files that belong to the store."""
@@ -72,6 +100,11 @@ class StoreManifest(_Record):
         """Changes whenever a vector or the order of vectors changes."""
         listed = "\n".join(segment.vectors.sha256 for segment in self.segments)
         return hashlib.sha256(listed.encode()).hexdigest()
+
+
+def block_hash(block: bytes | memoryview) -> str:
+    """The first half of the SHA-256 of a block."""
+    return hashlib.sha256(block).hexdigest()[:_BLOCK_DIGITS]
 
 
 def write_manifest(folder: Path, manifest: StoreManifest) -> None:
@@ -86,7 +119,7 @@ def read_manifest(folder: Path) -> StoreManifest:
     """The state of the store in `folder`; an empty one if there is no store yet."""
     file = folder / MANIFEST
     try:
-        content = file.read_bytes()
+        content = read_file(file, MAX_BYTES)
     except FileNotFoundError as error:
         if any(folder.glob(f"*{VECTORS}")):  # a new store writes its manifest before its first segment
             raise SkyPartError(f"{file}: missing; restore it from a backup or index the maps again") from error
@@ -112,6 +145,33 @@ def parse_manifest(content: bytes, file: str) -> StoreManifest:
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         reason = "its content is invalid" if isinstance(error, ValidationError) else error
         raise SkyPartError(f"{file}: damaged ({reason}); restore it from a backup or index the maps again") from error
+
+
+def write_model(folder: Path, model: StoreModel) -> None:
+    """Record the model of the views in `folder`."""
+    write_text(folder / MODEL, json.dumps(asdict(model)) + "\n", durable=True)
+
+
+def read_model(folder: Path) -> StoreModel | None:
+    """The recorded model of the store in `folder`; None if there is none."""
+    file = folder / MODEL
+    try:
+        return parse_model(read_file(file, MAX_BYTES), str(file))
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise SkyPartError(
+            f"cannot read {file}: {error.strerror or error}; check the path and its permissions"
+        ) from error
+
+
+def parse_model(content: bytes, file: str) -> StoreModel:
+    """A model from the bytes of its file; `file` names it in error messages."""
+    try:
+        body = json.loads(content)
+        return StoreModel(digest=str(body["digest"]), name=str(body["name"]))
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        raise SkyPartError(f"{file}: damaged ({error!r}); restore it from a backup or index the maps again") from error
 
 
 def _body_hash(body: dict[str, object]) -> str:

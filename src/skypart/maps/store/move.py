@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from skypart.errors import SkyPartError
-from skypart.maps.store.interface import ViewBatch
+from skypart.maps.store.interface import StoreModel, ViewBatch
 from skypart.maps.store.open import open_store
 from skypart.progress import progress_bar
 
@@ -16,10 +16,10 @@ ROWS = 65_536
 """Maximum number of views per batch."""
 
 
-def copy_views(address: str, folder: Path, new_address: str) -> int:
+def copy_views(address: str, folder: Path, new_address: str, model: StoreModel) -> int:
     """Copy the views of an index from its embedded store into an empty one. Returns their number.
 
-    folder: that of the index's store. All views become visible together, at the end.
+    folder: that of the index's store. model: of the index. All views become visible together, at the end.
     """
     from skypart.maps.store.embedded import EmbeddedStore  # engines are imported when first used
 
@@ -30,6 +30,7 @@ def copy_views(address: str, folder: Path, new_address: str) -> int:
             raise SkyPartError(f"{target.location}: contains the views of another index; give another store address")
         with progress_bar() as bar, target.transaction():
             task = bar.add_task("copying views", total=source.stats().views)
+            target.record_model(model)
             for batch in _batches(source):
                 target.add(batch)
                 bar.advance(task, len(batch.vectors))

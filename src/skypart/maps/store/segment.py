@@ -3,7 +3,7 @@
 import hashlib
 import mmap
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from io import BufferedReader, BytesIO
 from pathlib import Path
@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from skypart.atomic import atomic_path
 from skypart.errors import SkyPartError
 from skypart.maps.store.interface import COLUMNS
-from skypart.maps.store.manifest import FOOTPRINTS, VECTORS, FileRecord, SegmentRecord
+from skypart.maps.store.manifest import BLOCK_BYTES, FOOTPRINTS, VECTORS, FileRecord, SegmentRecord, block_hash
 
 SMALL_BYTES = 2 << 20
 """Vectors up to this size are read instead of mapped, so that many small maps do not each hold a mapping."""
@@ -63,6 +63,8 @@ def write_segment(
     shape = (len(footprints), dimension)
     with atomic_path(folder / (stem + VECTORS)) as temporary, temporary.open("wb") as file:
         vector_record = _write(file, stem + VECTORS, "<f2", shape, vectors)
+        file.flush()
+        vector_record = vector_record.model_copy(update={"blocks": tuple(_block_hashes(temporary))})
     with atomic_path(folder / (stem + FOOTPRINTS)) as temporary, temporary.open("wb") as file:
         columns = (np.ascontiguousarray(column) for column in footprints.T)
         footprint_record = _write(file, stem + FOOTPRINTS, "<f8", footprints.shape, columns, column_major=True)
@@ -87,6 +89,13 @@ def _write(
         digest.update(data)
         file.write(data)
     return FileRecord(name=name, bytes=file.tell(), sha256=digest.hexdigest())
+
+
+def _block_hashes(path: Path) -> Iterator[str]:
+    """The hash of each block of a file that was just written."""
+    with path.open("rb") as file:
+        while block := file.read(BLOCK_BYTES):
+            yield block_hash(block)
 
 
 def open_segment(folder: Path, record: SegmentRecord, dimension: int, full_check: bool) -> Segment:

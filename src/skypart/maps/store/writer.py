@@ -20,7 +20,7 @@ SEGMENT_BYTES = 256 << 20
 _COPY_ROWS = 16_384
 _OWN_FILES = re.compile(
     r"\d{12,}-\d+\.(vectors|footprints)\.npy"
-    r"|\.(manifest|approximate|\d{12,}-\d+\.(vectors|footprints))\.tmp-[0-9a-f]{8}\.(json|faiss|npy)"
+    r"|\.(manifest|model|approximate|\d{12,}-\d+\.(vectors|footprints))\.tmp-[0-9a-f]{8}\.(json|faiss|npy)"
 )
 """Names of segment files, and of temporary files of everything the store writes. Nothing else is ever deleted."""
 

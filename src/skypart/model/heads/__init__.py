@@ -4,6 +4,8 @@ from collections.abc import Mapping
 from importlib import import_module
 from typing import Any
 
+import torch
+
 from skypart.errors import SkyPartError
 from skypart.model.heads.interface import Draws, Head, HeadOutput, HeadSettings, Readouts
 
@@ -33,6 +35,7 @@ __all__ = [
     "describe_settings",
     "head_class",
     "read_settings",
+    "readout_names",
     "settings_class",
 ]
 
@@ -63,6 +66,12 @@ def read_settings(description: Mapping[str, Any]) -> HeadSettings:
         key: tuple(value) if isinstance(value, list) else value for key, value in description.items()
     }
     return settings_class(str(fields.pop("kind", DEFAULT_KIND)))(**fields)
+
+
+def readout_names(settings: HeadSettings) -> tuple[str, ...]:
+    """The readouts of a head with these settings, the default first; takes no memory for weights."""
+    with torch.device("meta"):
+        return build_head(settings, 64).readouts.names
 
 
 def build_head(settings: HeadSettings, dim: int) -> Head:

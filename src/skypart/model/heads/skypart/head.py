@@ -122,6 +122,7 @@ class PartHead(Head):
         "prototypes",
         "part_pooled",
         "descriptors",
+        "salience",
     )
 
     def __init__(self, settings: HeadSettings, dim: int) -> None:
@@ -222,6 +223,8 @@ class PartHead(Head):
                 return seen.selected
             case "descriptors":  # (b, k, c)
                 return seen.descriptors
+            case "salience":  # (b, k)
+                return seen.salience
             case "tokens":  # (b, n, c)
                 return seen.tokens
             case "assignment":  # (b, n, k)

@@ -144,7 +144,7 @@ export class ResultPanel {
     meter.style.setProperty("--share", String(Math.min(1, Math.max(0, score))));
     const place = document.createElement("span");
     place.className = "view-place";
-    place.textContent = this.oneMap ? `${metres(footprint.metres)}` : `${metres(footprint.metres)} · ${mapName}`;
+    place.textContent = this.oneMap ? `${metres(footprint.metres)} wide` : `${metres(footprint.metres)} wide · ${mapName}`;
     place.title = mapName;
     const frame = document.createElement("span");
     frame.className = "view-image";

@@ -1,4 +1,4 @@
-"""The model shipped with the package, and the check of its SHA-256."""
+"""The model shipped with the package, its graph for ONNX Runtime, and the check of their SHA-256."""
 
 import hashlib
 from functools import lru_cache
@@ -11,6 +11,11 @@ from skypart.errors import SkyPartError
 def shipped_model() -> Path:
     """The path of the model shipped with the package."""
     return Path(str(files("skypart"))) / "weights" / "default.safetensors"
+
+
+def shipped_graph() -> Path:
+    """The shipped model as an ONNX graph, whose weights are read from `shipped_model()` beside it."""
+    return shipped_model().with_suffix(".onnx")
 
 
 def pinned_sha256(model: Path) -> str | None:
@@ -42,7 +47,16 @@ def _sha256(file: Path, size: int, changed_ns: int) -> str:
 
 def verified_default() -> Path:
     """The file of the shipped model. Raises if it is missing or was altered."""
-    model = shipped_model()
+    return _verified(shipped_model())
+
+
+def verified_graph() -> Path:
+    """The ONNX graph of the shipped model. Raises if the graph or its weights are missing or were altered."""
+    verified_default()
+    return _verified(shipped_graph())
+
+
+def _verified(model: Path) -> Path:
     if not model.is_file():
         raise SkyPartError(f"{model}: the default model is missing; reinstall skypart, or choose a model file")
     if sha256_of(model) != pinned_sha256(model):

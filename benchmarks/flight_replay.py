@@ -1,0 +1,187 @@
+"""Fly the rendered flights of benchmarks/flight_rendered.py again, as `skypart fly` does, with the fixes it kept."""
+
+import math
+from collections import deque
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from functools import cache
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+from benchmarks.flight_frames import EXTENT, FLIGHTS, MAP_EXTENT, STYLES, RenderedFlight
+from benchmarks.flight_rendered import LENS, read_rows, telemetry_of, to_fix
+from benchmarks.flight_simulation import RATE_HZ, Floats
+from numpy.typing import NDArray
+from pyproj import Transformer
+
+from skypart.geo.geodesy import LocalFrame
+from skypart.images.decode import RgbImage, read_rgb
+from skypart.position.fix import Fix
+from skypart.position.live import FLYING, FlyOptions, LiveTracker, Report
+from skypart.worlds.procedural import EPSG, ORIGIN
+
+Velocity = Literal["none", "flow", "odometry"]
+ANSWER_S = 1.0
+"""Time that locating a frame takes in a replay."""
+AREA_KM2 = len(STYLES) * (MAP_EXTENT / 1000.0) ** 2
+BEGIN = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+@dataclass(frozen=True)
+class Replay:
+    """What was said at each step of the flights, (n,): metres of error and 95 % radius, NaN while lost.
+
+    fix: the located frame of a step, if any. fix_error: metres of its own position. steps are RATE_HZ a second.
+    """
+
+    error: Floats
+    radius: Floats
+    protection: Floats
+    state: NDArray[np.str_]
+    source: NDArray[np.str_]
+    inside: NDArray[np.bool_]
+    outage: NDArray[np.bool_]
+    turning: NDArray[np.bool_]
+    located: NDArray[np.bool_]
+    found: NDArray[np.bool_]
+    fix_error: Floats
+    guess_error: Floats
+    lost_after: list[float]
+    ask_after: list[float]
+
+    @property
+    def said(self) -> NDArray[np.bool_]:
+        """Whether there was a position."""
+        return np.isfinite(self.error)
+
+
+@cache
+def _to_degrees() -> Transformer:
+    return Transformer.from_crs(f"EPSG:{EPSG}", "EPSG:4326", always_xy=True)
+
+
+def truth_of(flight: RenderedFlight) -> tuple[LocalFrame, Floats]:
+    """The metric frame of a flight's map, around its middle, and the drone's (n, 2) metres in it."""
+    east = ORIGIN[0] + 2 * EXTENT * flight.number + EXTENT / 2 + flight.path.places[:, 0]
+    north = ORIGIN[1] - EXTENT / 2 + flight.path.places[:, 1]
+    longitude, latitude = _to_degrees().transform(east, north)
+    x, y = ORIGIN[0] + 2 * EXTENT * flight.number + EXTENT / 2, ORIGIN[1] - EXTENT / 2
+    middle = _to_degrees().transform(x, y)
+    frame = LocalFrame(latitude=float(middle[1]), longitude=float(middle[0]))
+    metres = frame.to_metres(latitude=latitude, longitude=longitude)
+    return frame, np.stack([np.asarray(metres.x), np.asarray(metres.y)], axis=1)
+
+
+def replay_flight(
+    work: Path, fixes: str, flight: RenderedFlight, velocity: Velocity, *, floor: float | None, window: bool = True
+) -> Replay:
+    """Fly one flight. floor: the map's own error, instead of the calibration's. window: align photos together."""
+    rows = {int(row["step"]): row for row in read_rows(work, fixes, flight)}
+    if not rows:
+        raise ValueError(f"{flight.name}: no fixes; run benchmarks/flight_rendered.py")
+    frame, places = truth_of(flight)
+    count = max(rows) + 1
+    track = replace(FLYING, area_km2=AREA_KM2, follow="drone", window_s=FLYING.window_s if window else 0.0)
+    half = MAP_EXTENT / 2
+
+    def inside(latitude: float, longitude: float) -> bool:
+        metres = frame.to_metres(latitude=latitude, longitude=longitude)
+        return max(abs(float(metres.x)), abs(float(metres.y))) <= half
+
+    options = FlyOptions(flow=velocity == "flow", hints=LENS)
+    tracker = LiveTracker(options, track, frame, inside, telemetry_of(flight, velocity))
+    waiting: deque[tuple[float, float, Fix]] = deque()
+    reports: list[Report] = []
+    for step in range(count):
+        now = step / RATE_HZ
+        while waiting and waiting[0][0] <= now:
+            _, captured, fix = waiting.popleft()
+            tracker.locate_done(captured, fix)
+        tracker.look(now, _frame(work, flight, step) if velocity == "flow" else None)
+        if step in rows:
+            waiting.append((now + ANSWER_S, now, _fix(rows[step], floor)))
+        reports.append(tracker.report(now, BEGIN))
+    return _judge(flight, frame, places[:count], reports, rows)
+
+
+def _frame(work: Path, flight: RenderedFlight, step: int) -> RgbImage | None:
+    file = flight.frame_file(work, step)
+    return read_rgb(file) if file.is_file() else None
+
+
+def _fix(row: dict[str, Any], floor: float | None) -> Fix:
+    fix = to_fix(row)
+    if floor is None or not fix.found or fix.radius_m is None:
+        return fix
+    own = math.sqrt(max(fix.radius_m**2 - fix.map_error_m**2, 0.0))
+    return replace(fix, radius_m=math.hypot(own, floor), map_error_m=floor)
+
+
+def _judge(
+    flight: RenderedFlight,
+    frame: LocalFrame,
+    places: Floats,
+    reports: list[Report],
+    rows: dict[int, dict[str, Any]],
+) -> Replay:
+    """Compare what was said with the truth."""
+    count, path = len(places), flight.path
+
+    def away(latitude: float | None, longitude: float | None, step: int) -> float:
+        if latitude is None or longitude is None:
+            return math.nan
+        metres = frame.to_metres(latitude=latitude, longitude=longitude)
+        return math.dist((float(metres.x), float(metres.y)), places[step])
+
+    points = [report.point for report in reports]
+    fix_error, guess_error = np.full(count, np.nan), np.full(count, np.nan)
+    for step, row in rows.items():
+        fix_error[step] = away(row["drone_latitude"], row["drone_longitude"], step)
+        if row["guess"] is not None:
+            target = _ground(flight, frame, step)
+            metres = frame.to_metres(latitude=row["guess"][0], longitude=row["guess"][1])
+            guess_error[step] = math.dist((float(metres.x), float(metres.y)), target)
+    state = np.array([point.state for point in points])
+    inside = path.inside[:count]
+    lost, ask = [], []
+    for start in (np.flatnonzero(np.diff(inside.astype(int)) == -1) + 1).tolist():
+        later = [step for step in range(start, count) if state[step] == "lost"]
+        back = np.flatnonzero(inside[start:])
+        if (int(back[0]) if len(back) else count - start) / RATE_HZ <= 5.0:
+            continue
+        lost.append((later[0] - start) / RATE_HZ if later else math.inf)
+        asked = [step for step in range(start, count) if reports[step].ask_operator]
+        ask.append((asked[0] - start) / RATE_HZ if asked else math.inf)
+    return Replay(
+        error=np.array([away(point.latitude, point.longitude, step) for step, point in enumerate(points)]),
+        radius=np.array([math.nan if point.radius_m is None else point.radius_m for point in points]),
+        protection=np.array([math.inf if point.protection_m is None else point.protection_m for point in points]),
+        state=state,
+        source=np.array([point.source for point in points]),
+        inside=inside,
+        outage=path.outage[:count],
+        turning=path.turning[:count],
+        located=np.array([step in rows for step in range(count)]),
+        found=np.array([step in rows and rows[step]["latitude"] is not None for step in range(count)]),
+        fix_error=fix_error,
+        guess_error=guess_error,
+        lost_after=lost,
+        ask_after=ask,
+    )
+
+
+def _ground(flight: RenderedFlight, frame: LocalFrame, step: int) -> tuple[float, float]:
+    """The ground at the photo's centre, metres of the flight's frame."""
+    x, y = flight.pose(step).target
+    place = _to_degrees().transform(ORIGIN[0] + 2 * EXTENT * flight.number + x, ORIGIN[1] + y)
+    metres = frame.to_metres(latitude=place[1], longitude=place[0])
+    return float(metres.x), float(metres.y)
+
+
+def replay_all(
+    work: Path, fixes: str, velocity: Velocity, *, floor: float | None = None, window: bool = True
+) -> list[Replay]:
+    """All flights that have fixes."""
+    known = [flight for flight in FLIGHTS if read_rows(work, fixes, flight)]
+    return [replay_flight(work, fixes, flight, velocity, floor=floor, window=window) for flight in known]

@@ -1,0 +1,115 @@
+"""Fuzz the readers that are written in Python, guided by their coverage: python -m benchmarks.fuzz_coverage --out DIR
+
+Needs atheris (`pip install atheris==3.0.0`, which has wheels for CPython on Linux x86-64 only; it is not among our
+dependencies). Uses the targets and the corpus of tests/torture/fuzz.py. Each target runs in its own process with 1 GB
+of memory beyond what importing takes, and 5 s per input. The same command resumes: targets that have a result in DIR
+are skipped. `python -m benchmarks.torture --page-only` copies the figures into docs/results/torture.md.
+"""
+
+import argparse
+import importlib
+import json
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+TARGETS = (
+    *("xmp", "exif", "pmtiles", "mbtiles", "table", "tile-metadata", "prj", "aux-xml", "index-json"),
+    *("store-manifest", "recipe", "plan", "truth-csv", "labelled", "form", "srt", "telemetry-csv", "tlog"),
+    *("world-index", "world-meta"),
+)
+"""Readers of tests/torture/fuzz.py whose parsing is ours; coverage of libtiff or libjpeg cannot be measured here."""
+SECONDS, MEMORY_MB = 5, 1024
+
+
+def fuzz_here(name: str, runs: int, out: Path) -> None:
+    """Fuzz one target in this process, which ends. A foreign exception leaves the input in `out`."""
+    atheris = importlib.import_module("atheris")
+
+    inputs = out / "corpus" / name
+    inputs.mkdir(parents=True, exist_ok=True)
+    folder = Path(tempfile.mkdtemp())
+    with atheris.instrument_imports(include=["skypart"]):
+        from tests.torture.fuzz import corpus, targets
+
+        from skypart.errors import SkyPartError
+
+        target = targets(folder)[name]
+        for seed in target.seeds:  # late imports are instrumented, too
+            with tempfile.TemporaryDirectory(dir=folder) as empty:
+                try:
+                    target.read(seed, Path(empty))
+                except SkyPartError:
+                    continue
+    for number, seed in enumerate((*target.seeds, *corpus(name))):
+        (inputs / f"seed-{number}").write_bytes(seed)
+
+    def one_input(data: bytes) -> None:
+        with tempfile.TemporaryDirectory(dir=folder) as empty:
+            try:
+                target.read(data, Path(empty))
+            except SkyPartError as error:
+                if "\n" in str(error):
+                    raise RuntimeError("a message of several lines") from error
+
+    used = int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") >> 20
+    options = [
+        f"-runs={runs}",
+        f"-timeout={SECONDS}",
+        f"-rss_limit_mb={used + MEMORY_MB}",
+        f"-artifact_prefix={out}/{name}-",
+        "-max_len=65536",
+        "-print_final_stats=1",
+    ]
+    atheris.Setup([sys.argv[0], *options, str(inputs)], one_input)
+    atheris.Fuzz()
+
+
+def fuzz_target(name: str, runs: int, out: Path) -> dict[str, object]:
+    """Fuzz one target in a process of its own. The figures that libFuzzer prints."""
+    start = time.time()
+    command = [sys.executable, "-m", "benchmarks.fuzz_coverage", "--child", name]
+    command += ["--runs", str(runs), "--out", str(out)]
+    done = subprocess.run(command, capture_output=True, text=True, errors="replace", check=False)
+    (out / f"{name}.log").write_text(done.stderr[-20_000:])
+    executed = re.findall(r"number_of_executed_units: (\d+)|^#(\d+)\s", done.stderr, re.MULTILINE)
+    covered = re.findall(r" cov: (\d+) ", done.stderr)
+    findings = [file.name for file in sorted(out.glob(f"{name}-*")) if file.is_file()]
+    return {
+        "target": name,
+        "inputs": max((int(a or b) for a, b in executed), default=0),
+        "first coverage": int(covered[0]) if covered else 0,
+        "coverage": int(covered[-1]) if covered else 0,
+        "findings": findings,
+        "seconds": round(time.time() - start),
+        "exit code": done.returncode,
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--runs", type=int, default=10_000, help="Inputs per target.")
+    parser.add_argument("--only", default="", help="Targets, comma-separated.")
+    parser.add_argument("--out", type=Path, default=Path("torture-out/coverage"))
+    parser.add_argument("--child", default="", help=argparse.SUPPRESS)
+    given = parser.parse_args()
+    out: Path = given.out.resolve()
+    out.mkdir(parents=True, exist_ok=True)
+    if given.child:
+        fuzz_here(given.child, given.runs, out)
+        return
+    for name in given.only.split(",") if given.only else TARGETS:
+        result = out / f"{name}.json"
+        if result.is_file() and json.loads(result.read_text())["inputs"] >= given.runs:
+            continue
+        found = fuzz_target(name, given.runs, out)
+        result.write_text(json.dumps(found, indent=1) + "\n")
+        print(json.dumps(found), flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,236 @@
+"""Compact patch tokens of the views of an index, so that `locate` need not compute them again.
+
+Each map has three files in the folder `tokens` of the index, never changed once written: the tokens, the footprints
+they belong to, and a record with the size and SHA-256 of both. They lie in the index whatever store has its vectors.
+"""
+
+import hashlib
+import json
+import math
+import os
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict, dataclass
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.lib import format as npy
+from numpy.typing import NDArray
+
+from skypart.atomic import atomic_path, sync_folder, write_text
+from skypart.embedding.patches import COMPACT_VERSION
+from skypart.errors import SkyPartError
+from skypart.geo.footprint import Footprint
+
+TOKENS_FOLDER = "tokens"
+HASH_LIMIT = 2 << 30
+"""Bytes of tokens up to which opening compares their SHA-256; `verify_tokens` always does."""
+_SAME_DEGREES, _SAME_METRES = 1e-7, 0.01
+_RECORD, _TOKENS, _PLACES = ".json", ".tokens.npy", ".places.npy"
+TokenBlock = tuple[NDArray[np.int8], NDArray[np.float64]]
+"""Tokens (n, patches, k) and footprints (n, 4) of some views."""
+
+
+@dataclass(frozen=True)
+class TokenFile:
+    """A file of tokens or footprints."""
+
+    bytes: int
+    sha256: str
+
+
+@dataclass(frozen=True)
+class TokenRecord:
+    """What there is of one map. version: of the compact tokens. shape: (views, patches, channels)."""
+
+    map_name: str
+    version: int
+    shape: tuple[int, int, int]
+    tokens: TokenFile
+    places: TokenFile
+
+
+class ViewTokens:
+    """The tokens of one map. They are read view by view: a map may have more than fit into memory."""
+
+    def __init__(self, folder: Path, record: TokenRecord) -> None:
+        stem = _stem(record.map_name)
+        self.record = record
+        self.files = {folder / (stem + _TOKENS): record.tokens, folder / (stem + _PLACES): record.places}
+        for path, file in self.files.items():
+            _check_file(path, file, full=file.bytes <= HASH_LIMIT)
+        self._path, places_path = self.files
+        self._places, _ = _read_array(places_path, (record.shape[0], 5), np.dtype("<f8"), rows=record.shape[0])
+        _, self._start = _read_array(self._path, record.shape, np.dtype("|i1"), rows=0)
+
+    def find(self, view: Footprint) -> NDArray[np.int8] | None:
+        """The tokens (patches, k) of a view; None if it is not stored."""
+        latitudes = self._places[:, 0]
+        low, high = np.searchsorted(latitudes, [view.latitude - _SAME_DEGREES, view.latitude + _SAME_DEGREES])
+        for _, longitude, metres, rotation, row in self._places[low:high]:
+            near = abs(longitude - view.longitude) < _SAME_DEGREES and abs(metres - view.metres) < _SAME_METRES
+            if near and abs(rotation - view.rotation) < _SAME_METRES:
+                return self._read(int(row))
+        return None
+
+    def _read(self, row: int) -> NDArray[np.int8]:
+        """The tokens of one view."""
+        _, patches, channels = self.record.shape
+        size = patches * channels
+        try:
+            with self._path.open("rb") as file:
+                content = os.pread(file.fileno(), size, self._start + row * size)
+        except OSError as error:
+            raise _damaged(self._path, error.strerror or str(error)) from error
+        if len(content) != size:
+            raise _damaged(self._path, "it is too short")
+        return np.frombuffer(content, dtype=np.int8).reshape(patches, channels)
+
+    def verify(self) -> None:
+        """Compare all files with their SHA-256."""
+        for path, file in self.files.items():
+            _check_file(path, file, full=True)
+
+
+def write_tokens(folder: Path, map_name: str, blocks: Callable[[], Iterable[TokenBlock]]) -> None:
+    """Write the tokens of a map. folder: of the index. blocks: makes the blocks, twice.
+
+    A map is complete once its record is written, which comes last.
+    """
+    shapes = [(tokens.shape, footprints) for tokens, footprints in blocks()]
+    places = np.concatenate([footprints for _, footprints in shapes])
+    shape = (len(places), *shapes[0][0][1:])
+    order = np.lexsort(places.T[::-1])
+    table = np.column_stack([places[order], order]).astype("<f8")
+    target, stem = folder / TOKENS_FOLDER, _stem(map_name)
+    try:
+        target.mkdir(parents=True, exist_ok=True)
+        files = [
+            _write_array(target / (stem + _TOKENS), "|i1", shape, (tokens for tokens, _ in blocks())),
+            _write_array(target / (stem + _PLACES), "<f8", table.shape, [table]),
+        ]
+        record = TokenRecord(map_name, COMPACT_VERSION, shape, *files)
+        write_text(target / (stem + _RECORD), json.dumps(_sealed(asdict(record)), indent=1) + "\n", durable=True)
+        sync_folder(target)
+    except OSError as error:
+        raise SkyPartError(
+            f"{error.filename or target}: cannot be written ({error.strerror or error}); free disk space, or index "
+            "with --no-tokens"
+        ) from error
+
+
+def read_tokens(folder: Path, map_names: Sequence[str]) -> dict[str, ViewTokens]:
+    """The tokens of those maps that have usable ones. folder: of the index. Damaged files raise."""
+    found = {}
+    for name in map_names:
+        file = folder / TOKENS_FOLDER / (_stem(name) + _RECORD)
+        if file.is_file():
+            record = _read_record(file)
+            if record.map_name == name and record.version == COMPACT_VERSION:
+                found[name] = ViewTokens(file.parent, record)
+    return found
+
+
+def verify_tokens(folder: Path, map_names: Sequence[str]) -> None:
+    """Compare all tokens of these maps with their SHA-256."""
+    for tokens in read_tokens(folder, map_names).values():
+        tokens.verify()
+
+
+def remove_unused_tokens(folder: Path, map_names: Sequence[str]) -> None:
+    """Delete the tokens of all other maps, and what interrupted writers left."""
+    kept = {_stem(name) + suffix for name in map_names for suffix in (_RECORD, _TOKENS, _PLACES)}
+    target = folder / TOKENS_FOLDER
+    if target.is_dir():
+        for path in target.iterdir():
+            if path.name not in kept and path.name.endswith((_RECORD, ".npy")):
+                path.unlink(missing_ok=True)
+
+
+def bytes_per_view(folder: Path) -> float:
+    """What the tokens of one view of the index in `folder` take on disk, on average; 0 without any."""
+    records = [_read_record(file) for file in sorted((folder / TOKENS_FOLDER).glob(f"*{_RECORD}"))]
+    views = sum(record.shape[0] for record in records)
+    return sum(record.tokens.bytes + record.places.bytes for record in records) / max(views, 1)
+
+
+def _stem(map_name: str) -> str:
+    """The name of the files of a map, given its name in the store."""
+    return hashlib.blake2b(map_name.encode(), digest_size=12).hexdigest()
+
+
+def _write_array(path: Path, kind: str, shape: tuple[int, ...], blocks: Iterable[NDArray[Any]]) -> TokenFile:
+    """Write an array in .npy format block by block, and hash it on the way."""
+    header = BytesIO()
+    npy.write_array_header_1_0(header, {"descr": kind, "fortran_order": False, "shape": shape})
+    digest = hashlib.sha256(header.getvalue())
+    with atomic_path(path) as temporary, temporary.open("wb") as file:
+        file.write(header.getvalue())
+        for block in blocks:
+            data = np.ascontiguousarray(block, dtype=kind).data.cast("B")
+            digest.update(data)
+            file.write(data)
+        size = file.tell()
+    return TokenFile(size, digest.hexdigest())
+
+
+def _read_array(path: Path, shape: tuple[int, ...], kind: np.dtype[Any], rows: int) -> tuple[NDArray[Any], int]:
+    """The first rows of an .npy file whose header must be as expected, and where its data start."""
+    try:
+        with path.open("rb") as file:
+            npy.read_magic(file)
+            found, column_major, dtype = npy.read_array_header_1_0(file)
+            start = file.tell()
+            content = file.read(rows * math.prod(shape[1:]) * kind.itemsize)
+        if found != shape or dtype != kind or column_major:
+            raise ValueError("its shape is not the recorded one")
+        return np.frombuffer(content, dtype=kind).reshape(rows, *shape[1:]), start
+    except (ValueError, OSError) as error:
+        raise _damaged(path, str(error)) from error
+
+
+def _check_file(path: Path, file: TokenFile, full: bool) -> None:
+    """Raise if a file is missing or has changed."""
+    try:
+        size = path.stat().st_size
+        if size != file.bytes:
+            raise _damaged(path, f"{size:,} bytes instead of {file.bytes:,}")
+        if full:
+            with path.open("rb") as opened:
+                if hashlib.file_digest(opened, "sha256").hexdigest() != file.sha256:
+                    raise _damaged(path, "its SHA-256 has changed")
+    except OSError as error:
+        raise _damaged(path, error.strerror or str(error)) from error
+
+
+def _read_record(file: Path) -> TokenRecord:
+    """A record after all checks."""
+    try:
+        content = json.loads(file.read_bytes())
+        if _sealed({key: value for key, value in content.items() if key != "sha256"}) != content:
+            raise ValueError("its SHA-256 does not match")
+        views, patches, channels = (int(number) for number in content["shape"])
+        return TokenRecord(
+            str(content["map_name"]),
+            int(content["version"]),
+            (views, patches, channels),
+            TokenFile(**content["tokens"]),
+            TokenFile(**content["places"]),
+        )
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise _damaged(file, str(error)) from error
+
+
+def _sealed(body: dict[str, Any]) -> dict[str, Any]:
+    """The body with its SHA-256."""
+    plain = json.loads(json.dumps(body))
+    return {**plain, "sha256": hashlib.sha256(json.dumps(plain, sort_keys=True).encode()).hexdigest()}
+
+
+def _damaged(path: Path, how: str) -> SkyPartError:
+    """The error that reports a damaged file."""
+    return SkyPartError(
+        f"{path}: damaged ({how}); restore it from a backup, or delete the folder {path.parent}: locate works without "
+        "it, more slowly"
+    )
