@@ -1,13 +1,15 @@
 """Fixtures that several folders use."""
 
+import logging
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import cv2
 import pytest
 import torch
 
+from skypart import progress
 from skypart.cli import main
 from skypart.model import SkyPart, VisionTransformer
 from tests.model.builders import TINY_HEAD, TINY_VIT, scramble
@@ -16,6 +18,16 @@ Run = Callable[..., tuple[int, str, str]]
 
 # Tests fork training runs off this process: in a copy of OpenCV's thread pool there are no threads, and it crashes.
 cv2.setNumThreads(1)
+
+
+@pytest.fixture(autouse=True)
+def _terminal_settings() -> Iterator[None]:
+    """Put back what `main` sets up for a whole process: the `skypart` logger and the progress bars."""
+    log = logging.getLogger("skypart")
+    before = log.handlers[:], log.level, log.propagate, progress._bars_shown
+    yield
+    log.handlers, log.propagate, progress._bars_shown = before[0], before[2], before[3]
+    log.setLevel(before[1])
 
 
 @pytest.fixture

@@ -1,7 +1,6 @@
 """The Python API on a synthetic map, with an embedder that needs no training."""
 
 import io
-import logging
 import re
 import webbrowser
 from collections.abc import Iterator
@@ -214,10 +213,7 @@ def test_a_library_call_prints_nothing(
     assert capfd.readouterr() == ("", "")
 
 
-def test_warnings_go_through_logging(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(logging.getLogger("skypart"), "propagate", True)
+def test_warnings_go_through_logging(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     town = write_quilt(tmp_path / "town.tif", edge=200)
     skypart.build_index(town, tmp_path / "town.skyindex", model="colours", sizes_m=[100])
     town.unlink()
