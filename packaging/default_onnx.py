@@ -10,10 +10,10 @@ import json
 import tempfile
 from pathlib import Path
 
-from skypart.atomic import atomic_path, write_text
+from skypart.atomic import write_text
 from skypart.embedding.exported import contract_file, parity_file
 from skypart.embedding.onnx import OnnxEmbedder
-from skypart.embedding.shipped import sha256_of, shipped_graph, verified_default
+from skypart.embedding.shipped import shipped_graph, verified_default, write_sums
 from skypart.export.graph import write_onnx
 from skypart.export.parity import measure_parity
 from skypart.export.places import render_places
@@ -41,8 +41,7 @@ def main() -> None:
     write_text(contract_file(graph), contract.to_json())
     report = found.to_dict() | {"engine": exported.engine}
     write_text(parity_file(graph), json.dumps(report, indent=1, allow_nan=False) + "\n")
-    with atomic_path(weights.with_name("SHA256SUMS")) as sums:
-        sums.write_text("".join(f"{sha256_of(file)}  {file.name}\n" for file in (weights, graph)), encoding="utf-8")
+    write_sums()
     print(f"{graph}: {size / 1e6:.1f} MB; {found.summary()}")
 
 

@@ -154,7 +154,7 @@ def test_warp_takes_each_pixel_from_where_the_homography_puts_it() -> None:
     y, x = np.mgrid[0:edge, 0:edge]
     view = np.stack([x * 255 / edge, y * 255 / edge, np.full_like(x, 200)], axis=-1).round().astype(np.uint8)
     for matrix in (similarity(0.5, 30.0, (0.6, 0.4)), tilted(0.5), -3.0 * tilted(0.5)):
-        image = warp(view, matrix, 64)
+        image = warp(view, matrix, (64, 64))
         pixels = np.array([[10, 20], [32, 32], [50, 40]])
         expected = transform(matrix, (pixels[:, ::-1] + 0.5) / 64)
         np.testing.assert_allclose(image[pixels[:, 0], pixels[:, 1], :2], 255 * expected, atol=2.0)
@@ -162,10 +162,10 @@ def test_warp_takes_each_pixel_from_where_the_homography_puts_it() -> None:
 
 def test_warp_is_black_outside_the_view_and_above_the_horizon() -> None:
     view = np.full((100, 100, 3), 200, np.uint8)
-    shifted = warp(view, similarity(1.0, 0.0, (1.0, 0.5)), 50)
+    shifted = warp(view, similarity(1.0, 0.0, (1.0, 0.5)), (50, 50))
     assert (shifted[:, :24] == 200).all() and not shifted[:, 26:].any()
     horizon = np.array([[0.3, 0, 0.2], [0, 0.3, 0.2], [0, 2.0, -0.5]])  # at a quarter of the photo's height
-    assert not warp(view, horizon, 48)[:12].any() and warp(view, horizon, 48)[30:].all()
+    assert not warp(view, horizon, (48, 48))[:12].any() and warp(view, horizon, (48, 48))[30:].all()
 
 
 def test_from_straight_above_a_photo_is_a_rectangle_of_the_view() -> None:
@@ -196,7 +196,7 @@ def test_a_turned_image_agrees_with_its_homography(angle: float) -> None:
     """A bright spot right of the centre moves clockwise: by 90 degrees, it is below the centre."""
     image = np.zeros((101, 101, 3), np.uint8)
     image[48:53, 78:83] = 255
-    turned = warp(image, turn_homography(-angle), 101)
+    turned = warp(image, turn_homography(-angle), (101, 101))
     rows, columns = np.nonzero(turned[..., 0] > 100)
     found = (np.array([columns.mean(), rows.mean()]) + 0.5) / 101
     expected = transform(turn_homography(angle), np.array([[80.5 / 101, 0.5]]))[0]

@@ -2,6 +2,7 @@
 
 import os
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,26 +15,38 @@ from skypart.errors import SkyPartError
 INSTALL = "ONNX Runtime is not installed; pip install onnxruntime"
 
 
+def open_session(file: Path, threads: int | None = None) -> Any:
+    """An `onnxruntime.InferenceSession` on the CPU. threads: None takes OMP_NUM_THREADS, or all cores."""
+    try:
+        import onnxruntime
+    except ImportError as error:
+        raise SkyPartError(f"{file}: {INSTALL}") from error
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = threads or int(os.environ.get("OMP_NUM_THREADS", "0") or 0)
+    options.inter_op_num_threads = 1
+    options.log_severity_level = 3
+    try:
+        return onnxruntime.InferenceSession(str(file), options, providers=["CPUExecutionProvider"])
+    except Exception as error:  # the runtime has its own exceptions, without a common base
+        raise SkyPartError(
+            f"{file}: ONNX Runtime cannot load it ({str(error).splitlines()[0]}); export it again"
+        ) from error
+
+
+def runtime_version() -> str:
+    """The version of ONNX Runtime."""
+    import onnxruntime
+
+    return str(onnxruntime.__version__)
+
+
 class OnnxEmbedder(ExportedEmbedder):
     """A model in ONNX Runtime on the CPU. threads: None takes OMP_NUM_THREADS, or all cores."""
 
     def __init__(self, file: Path, contract: ExportContract, threads: int | None = None) -> None:
-        try:
-            import onnxruntime
-        except ImportError as error:
-            raise SkyPartError(f"{file}: {INSTALL}") from error
         super().__init__(contract)
-        options = onnxruntime.SessionOptions()
-        options.intra_op_num_threads = threads or int(os.environ.get("OMP_NUM_THREADS", "0") or 0)
-        options.inter_op_num_threads = 1
-        options.log_severity_level = 3
-        self._version: str = onnxruntime.__version__
-        try:
-            self._session = onnxruntime.InferenceSession(str(file), options, providers=["CPUExecutionProvider"])
-        except Exception as error:  # the runtime has its own exceptions, without a common base
-            raise SkyPartError(
-                f"{file}: ONNX Runtime cannot load it ({str(error).splitlines()[0]}); export it again"
-            ) from error
+        self._session = open_session(file, threads)
+        self._version = runtime_version()
 
     @property
     def engine(self) -> str:

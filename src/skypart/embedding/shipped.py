@@ -5,6 +5,7 @@ from functools import lru_cache
 from importlib.resources import files
 from pathlib import Path
 
+from skypart.atomic import write_text
 from skypart.errors import SkyPartError
 
 
@@ -16,6 +17,17 @@ def shipped_model() -> Path:
 def shipped_graph() -> Path:
     """The shipped model as an ONNX graph, whose weights are read from `shipped_model()` beside it."""
     return shipped_model().with_suffix(".onnx")
+
+
+def shipped_detector() -> Path:
+    """The keypoint detector shipped with the package, an ONNX graph."""
+    return shipped_model().with_name("xfeat.onnx")
+
+
+def write_sums() -> None:
+    """Write SHA256SUMS of the shipped files."""
+    files = [file for file in (shipped_model(), shipped_graph(), shipped_detector()) if file.is_file()]
+    write_text(shipped_model().with_name("SHA256SUMS"), "".join(f"{sha256_of(file)}  {file.name}\n" for file in files))
 
 
 def pinned_sha256(model: Path) -> str | None:
@@ -56,9 +68,14 @@ def verified_graph() -> Path:
     return _verified(shipped_graph())
 
 
+def verified_detector() -> Path:
+    """The file of the keypoint detector. Raises if it is missing or was altered."""
+    return _verified(shipped_detector())
+
+
 def _verified(model: Path) -> Path:
     if not model.is_file():
-        raise SkyPartError(f"{model}: the default model is missing; reinstall skypart, or choose a model file")
+        raise SkyPartError(f"{model}: part of the default model is missing; reinstall skypart")
     if sha256_of(model) != pinned_sha256(model):
         raise SkyPartError(
             f"{model}: altered since it was shipped (its SHA-256 is not the one in SHA256SUMS); reinstall skypart"

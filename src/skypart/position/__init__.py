@@ -1,1 +1,1 @@
-"""From ranked views to positions and tracks: vote, patch matching, confidence, filter."""
+"""From ranked views to positions and tracks: vote, match, confidence, filter."""

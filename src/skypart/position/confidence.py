@@ -27,7 +27,7 @@ MIN_WRONG_MATCHES = 3
 """Wrong matches from which the confidence is fitted to photos with a match only."""
 MIN_PHOTOS_PER_MAP = 10
 """Accepted photos of a map from which its common error is estimated."""
-FEATURES = ("similarity", "agreement", "inliers", "inlier_share", "alignment", "uniqueness", "layout")
+FEATURES = ("similarity", "agreement", "inliers", "inlier_share", "coverage", "uniqueness", "layout")
 """Fields of Evidence that the confidence is computed from."""
 RANGED = ("tilt_deg", "ground_m", "similarity")
 """Fields of Evidence of which a calibration stores the range it was fitted to."""
@@ -35,7 +35,7 @@ MAX_WIDENING = 4.0
 """Factor at most on the radius of a fix whose evidence is unlike that of the calibration photos."""
 MIN_TILT_DEG = 10.0
 """Tilts below this one count as this one when errors along the line of sight are estimated."""
-MATCHING_VERSION = 5
+MATCHING_VERSION = 6
 """Incremented when the matching changes: a calibration fitted to older evidence no longer applies."""
 Floats = NDArray[np.float64]
 
@@ -46,7 +46,7 @@ class Calibration:
 
     weights, offset: of a logistic score over FEATURES. steps: corners (score, probability) of a rising piecewise linear
     function. threshold: confidence below which there is no fix. sources: the assumed 95 % errors that no photo shows.
-    refined, voted: errors of photos with and without a patch match. photos: how many it was fitted to. source: which
+    refined, voted: errors of photos with and without a match. photos: how many it was fitted to. source: which
     photos. seen: lowest and highest value of each field of RANGED among the accepted photos; empty: unknown.
     matching: see MATCHING_VERSION. model: digest of the model it was fitted for; empty in an index, which has only one.
     """
@@ -157,7 +157,7 @@ benchmarks/calibration.py, so the fit corrects their sum."""
 
 @dataclass(frozen=True)
 class GroupErrors:
-    """Errors of photos with or without a patch match.
+    """Errors of photos with or without a match.
 
     matching: 95 % error of the match or vote in units of the evidence's `scale_m`. scale: factor on all parts of the
     radius but the map's that makes it cover 95 % of the calibration photos; infinite if there were too few, so that

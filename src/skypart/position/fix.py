@@ -62,20 +62,23 @@ class Peak:
 class Evidence:
     """What the confidence and the radius of a fix are computed from.
 
-    similarity: cosine of the best view. agreement: share of the votes for the strongest peak, 0..1. inliers: patch
-    matches that agree on one homography; inlier_share: as a share of all matches; alignment: see
-    `skypart.position.matching.alignment_score`; all three are 0 if no match was accepted. scale_m: the expected error
-    before calibration, in metres. uniqueness: 1 less the inliers of the best match somewhere else, as a share of the
-    inliers here; 1 if nothing else was compared, 0 without a match. layout: how clearly the photo lay on the best view,
-    in standard deviations of all layouts, before it was matched; 0 without a match. tilt_deg: of the optical axis below
+    similarity: cosine of the best view. agreement: share of the votes for the strongest peak, 0..1. inliers: matched
+    keypoints that agree on one homography; inlier_share: as a share of all matches; coverage: share of the photo's area
+    in which there are inliers; all three are 0 if no match was accepted. scale_m: the expected error before
+    calibration, in metres. uniqueness: 1 less the inliers of the best match somewhere else, as a share of the inliers
+    here; 1 if nothing else was compared, 0 without a match. layout: how clearly the photo lay on the best view, in
+    standard deviations of all layouts, before it was matched; 0 without a match. tilt_deg: of the optical axis below
     the horizon, from the match, from the hints, or assumed. ground_m: metres of ground across the photo.
+
+    Where a photo of a flight is matched around the photo before, similarity, agreement, uniqueness and layout are those
+    of the last photo that was searched for.
     """
 
     similarity: float
     agreement: float
     inliers: float
     inlier_share: float
-    alignment: float
+    coverage: float
     scale_m: float
     uniqueness: float = 1.0
     layout: float = 0.0
@@ -84,7 +87,7 @@ class Evidence:
 
     @property
     def matched(self) -> bool:
-        """Whether the position comes from a patch match, not from the vote alone."""
+        """Whether the position comes from a match with the map, not from the vote alone."""
         return self.inliers > 0
 
 
@@ -115,8 +118,8 @@ class Fix:
     radius_m: the true position lies within it with 95 % probability. map_error_m: the part of the radius that is the
     map's own error, common to all its photos. error_parts: all parts of the radius; None without a fix. confidence:
     probability, 0..1, that the true position lies within 50 m. reason: why there is no fix; empty with one.
-    refined: whether the position comes from a patch match. calibrated: False if radius and confidence come from the
-    default calibration, not from one fitted to this map.
+    refined: whether the position comes from a match with the map. calibrated: False if radius and confidence come
+    from the default calibration, not from one fitted to this map.
     heading_deg: compass direction that is up in the photo; ground_m: metres of ground across the photo; both None
     unless refined. drone_latitude, drone_longitude: of the camera; None unless the tilt is known and the lens (if
     refined) or the altitude.

@@ -24,8 +24,7 @@ from skypart.position.figures import MapBackground, draw_track
 from skypart.position.fix import Fix, Hints, Prior
 from skypart.position.frames import Frame, Frames, open_frames
 from skypart.position.hypotheses import MeasuredVelocity
-from skypart.position.locate import Locator
-from skypart.position.matching import Refinement
+from skypart.position.locate import LastMatch, Locator
 from skypart.position.photos import check_prior_order
 from skypart.position.score import TrackScore, Truth, check_truth_covers, read_truth, score_track
 from skypart.position.track import TrackOptions, TrackPoint, raw_track
@@ -105,7 +104,7 @@ def follow_flight(
     options = replace(options or TrackOptions(), area_km2=max(area_km2(index.bounds), MIN_AREA_KM2))
     background = MapBackground(index.bounds, lambda part: index.render(box=part)) if index.sources else None
 
-    last: Refinement | None = None
+    last: LastMatch | None = None
 
     def locate(photo: Frame) -> Fix:
         nonlocal last

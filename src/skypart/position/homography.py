@@ -90,19 +90,19 @@ def between_footprints(source: Footprint, target: Footprint) -> Homography:
     return np.asarray(np.linalg.inv(from_target) @ from_source)
 
 
-def warp(view: RgbImage, matrix: Homography, size: int) -> RgbImage:
-    """Warp a view (h, w, 3) into the perspective of a photo, (size, size, 3).
+def warp(view: RgbImage, matrix: Homography, shape: tuple[int, int]) -> RgbImage:
+    """Warp a view (n, n, 3) into the perspective of a photo, (*shape, 3); shape: height and width.
 
     matrix: from the photo to the view. Pixels outside the view or above the horizon are black.
     """
-    edge = len(view)
-    rows, columns = np.meshgrid((np.arange(size) + 0.5) / size, (np.arange(size) + 0.5) / size, indexing="ij")
-    mapped = np.stack([columns, rows, np.ones_like(rows)], axis=-1) @ matrix.T
-    depth = mapped[..., 2:] / (matrix[2] @ [0.5, 0.5, 1.0])  # 1 at the photo's centre, 0 at the horizon
-    ahead = depth > 1e-3
-    points = np.where(ahead, mapped[..., :2] / np.where(ahead, mapped[..., 2:], 1.0), -9.0) * edge - 0.5
-    points = np.clip(points, -4.0 * edge, 5.0 * edge).astype(np.float32)
-    warped: RgbImage = cv2.remap(view, points, None, cv2.INTER_LINEAR, borderMode=cv2.BORDER_CONSTANT)
+    (height, width), edge = shape, len(view)
+    to_unit = np.array([[1 / width, 0.0, 0.5 / width], [0.0, 1 / height, 0.5 / height], [0.0, 0.0, 1.0]])
+    to_pixels = np.array([[edge, 0.0, -0.5], [0.0, edge, -0.5], [0.0, 0.0, 1.0]])
+    pixels = to_pixels @ (matrix / (matrix[2] @ [0.5, 0.5, 1.0])) @ to_unit
+    flags = cv2.INTER_LINEAR | cv2.WARP_INVERSE_MAP
+    warped: RgbImage = cv2.warpPerspective(view, pixels, (width, height), flags=flags)
+    depth = pixels[2, 0] * np.arange(width) + pixels[2, 1] * np.arange(height)[:, None] + pixels[2, 2]
+    warped[depth <= 1e-3] = 0  # 1 at the photo's centre, 0 at the horizon
     return warped
 
 

@@ -1,9 +1,9 @@
-"""Locate a photo: embed it, rank the views, let them vote, match patches, and judge how reliable the result is."""
+"""Locate a photo: embed it, rank the views, let them vote, match keypoints, and judge how reliable the result is."""
 
 import math
 import time
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import cv2
 import numpy as np
@@ -20,7 +20,7 @@ from skypart.position.confidence import MATCHING_VERSION, Calibration, default_c
 from skypart.position.fix import Candidate, Evidence, Fix, Hints, Peak, Place, Prior
 from skypart.position.ground import ground_homography
 from skypart.position.matching import Refinement
-from skypart.position.search import LocateOptions, MatchSearch
+from skypart.position.search import LocateOptions, MatchSearch, PhotoKeypoints
 from skypart.position.votes import find_peaks
 
 UNKNOWN_MODEL = (
@@ -29,8 +29,10 @@ UNKNOWN_MODEL = (
 )
 MIN_WIDTH_RATIO, MAX_WIDTH_RATIO = 0.4, 3.5
 """Edges of the views that a photo can show, in widths of the ground that its camera sees."""
-SCALE_PER_INLIER = 3.6
-"""Expected error of a match, in ground widths per inlier."""
+SCALE_PER_MATCH = 0.02
+"""Expected error of a match with a single inlier, in widths of the ground; it falls with the root of their number."""
+MAX_FOLLOWED = 20
+"""Photos of a flight that are matched around the one before until one is searched for in the whole map again."""
 MAX_CANDIDATES = 5
 CANDIDATE_DISTANCE = 0.3
 """Distance between two candidates, in edges of the better one; closer ones show nearly the same ground."""
@@ -40,6 +42,18 @@ BLACK_BELOW, WHITE_ABOVE = 40, 215
 """Mean grey levels of uniform photos that are called black or white."""
 MIN_DETAIL = 3.0
 """Standard deviation of the Laplacian below which a photo shows no ground. Thick fog leaves 7, noise in the sky 2."""
+
+
+@dataclass(frozen=True)
+class LastMatch:
+    """The match of the photo before in a flight, around which the next one is looked for.
+
+    evidence: for it. followed: how many photos in a row were found so.
+    """
+
+    match: Refinement
+    evidence: Evidence
+    followed: int = 0
 
 
 class Locator:
@@ -63,6 +77,11 @@ class Locator:
                 self.calibration, self.calibrated = Calibration.from_dict(index.manifest.calibration), True
 
     @property
+    def photo_edge(self) -> int:
+        """Edge in pixels of the square that a photo is resized to at most; see `read_photo`."""
+        return max(self.embedder.size, self.options.edge)
+
+    @property
     def unknown_model(self) -> bool:
         """Whether there is no calibration for the model of the index."""
         return not self.calibrated and self.calibration.model not in ("", self.embedder.weights_digest)
@@ -76,15 +95,15 @@ class Locator:
     def locate_next(
         self,
         image: RgbImage,
-        last: Refinement | None,
+        last: LastMatch | None,
         *,
         name: str = "photo",
         prior: Prior | None = None,
         hints: Hints | None = None,
-    ) -> tuple[Fix, Refinement | None]:
+    ) -> tuple[Fix, LastMatch | None]:
         """`locate` for a photo of a flight. last: the match of the photo before; returned is that of this photo.
 
-        Both are None if there is no match, or it gave no fix. `LocateOptions.follow` says whether it is used.
+        Both are None if there is no match, or it gave no fix. `LocateOptions.follow_inliers` says when it is used.
         """
         started = time.monotonic()
         hints = hints or Hints()
@@ -92,6 +111,11 @@ class Locator:
         if reason:
             seconds = time.monotonic() - started
             return Fix(photo=name, reason=reason, calibrated=self.calibrated, seconds=seconds), None
+        keypoints = self.search.read_keypoints(image) if self.options.aligned else None
+        if keypoints is not None and last is not None:
+            fix, matched = self._follow(name, keypoints, last, prior, hints)
+            if matched is not None:
+                return replace(fix, seconds=time.monotonic() - started), matched
         embedding, photo = self.reader.read_photo(image)
         hits = self.rank_views(embedding, prior, hints)
         if not hits:
@@ -100,9 +124,30 @@ class Locator:
             reason = f"the map has no view {where}"
             return Fix(photo=name, reason=reason, calibrated=self.calibrated, seconds=seconds), None
         peaks = find_peaks(hits)
-        refined = self.search.find(photo, hits, hints, last) if self.options.aligned else None
-        fix = self._judge(name, hits, peaks, refined, hints)
-        return replace(fix, seconds=time.monotonic() - started), refined if fix.found else None
+        refined = None
+        if keypoints is not None:
+            refined = self.search.find(keypoints, self.search.lay_out(photo, hits, hints))
+        if refined is None:
+            evidence = vote_evidence(hits, peaks, hints)
+        else:
+            evidence = match_evidence(refined, hints, hits[0].score, peaks[0].weight)
+        fix = self._judge(name, evidence, refined, hints, hits, peaks)
+        matched = LastMatch(refined, evidence) if refined is not None and fix.found else None
+        return replace(fix, seconds=time.monotonic() - started), matched
+
+    def _follow(
+        self, name: str, photo: PhotoKeypoints, last: LastMatch, prior: Prior | None, hints: Hints
+    ) -> tuple[Fix, LastMatch | None]:
+        """Match a photo around the one before, without a search; the match is None if that gives no fix."""
+        nothing = Fix(photo=name), None
+        if not self.options.follow_inliers or last.followed >= MAX_FOLLOWED:
+            return nothing
+        found = self.search.follow(photo, last.match)
+        if found is None or not (prior is None or _is_within(found, prior)):
+            return nothing
+        evidence = match_evidence(found, hints, last.evidence.similarity, last.evidence.agreement)
+        fix = self._judge(name, evidence, found, hints)
+        return (fix, LastMatch(found, evidence, last.followed + 1)) if fix.found else nothing
 
     def rank_views(self, embedding: NDArray[np.float32], prior: Prior | None, hints: Hints) -> list[Hit]:
         """The views most similar to an embedding (dim,), best first.
@@ -128,10 +173,18 @@ class Locator:
         return hits[: self.options.views]
 
     def _judge(
-        self, name: str, hits: Sequence[Hit], peaks: Sequence[Peak], refined: Refinement | None, hints: Hints
+        self,
+        name: str,
+        evidence: Evidence,
+        refined: Refinement | None,
+        hints: Hints,
+        hits: Sequence[Hit] = (),
+        peaks: Sequence[Peak] = (),
     ) -> Fix:
-        """Compute evidence, confidence and radius; the result is a fix if the confidence is high enough."""
-        evidence = gather_evidence(hits, peaks, refined, hints)
+        """Compute confidence and radius; the result is a fix if the confidence is high enough.
+
+        hits, peaks: of the search, without which there must be a match.
+        """
         confidence, parts = self.calibration.confidence(evidence), self.calibration.error_parts(evidence)
         radius = parts.total_m
         best = refined or peaks[0]
@@ -152,7 +205,7 @@ class Locator:
             return replace(common, confidence=0.0, reason=UNKNOWN_MODEL)
         if confidence < self.calibration.threshold or not math.isfinite(radius):
             reason = "no place in this map resembles the photo clearly enough"
-            if refined is None and hits[0].map_name in self.index.missing:
+            if refined is None and hits and hits[0].map_name in self.index.missing:
                 reason = f"the map {hits[0].map_name} cannot be read to check the place"
             return replace(common, reason=reason)
         heading = refined.heading_deg if refined else hints.heading_deg
@@ -176,38 +229,44 @@ class Locator:
         )
 
 
-def gather_evidence(
-    hits: Sequence[Hit], peaks: Sequence[Peak], refined: Refinement | None, hints: Hints | None = None
-) -> Evidence:
-    """Evidence for the best place, from the best view, the vote and the match.
-
-    The tilt is the smaller of the one known and the one that the match shows: errors grow towards the horizon.
-    """
-    known = (hints or Hints()).tilt_deg
-    if refined is None:
-        return Evidence(
-            similarity=hits[0].score,
-            agreement=peaks[0].weight,
-            inliers=0.0,
-            inlier_share=0.0,
-            alignment=0.0,
-            scale_m=peaks[0].spread_m,
-            uniqueness=0.0,
-            tilt_deg=ASSUMED_TILT if known is None else known,
-            ground_m=hits[0].footprint.metres,
-        )
+def vote_evidence(hits: Sequence[Hit], peaks: Sequence[Peak], hints: Hints) -> Evidence:
+    """Evidence for the place that most views agree on, without a match."""
     return Evidence(
         similarity=hits[0].score,
         agreement=peaks[0].weight,
+        inliers=0.0,
+        inlier_share=0.0,
+        coverage=0.0,
+        scale_m=peaks[0].spread_m,
+        uniqueness=0.0,
+        tilt_deg=ASSUMED_TILT if hints.tilt_deg is None else hints.tilt_deg,
+        ground_m=hits[0].footprint.metres,
+    )
+
+
+def match_evidence(refined: Refinement, hints: Hints, similarity: float, agreement: float) -> Evidence:
+    """Evidence for a match.
+
+    The tilt is the smaller of the one known and the one that the match shows: errors grow towards the horizon.
+    """
+    return Evidence(
+        similarity=similarity,
+        agreement=agreement,
         inliers=float(refined.match.inliers),
         inlier_share=refined.match.inlier_share,
-        alignment=refined.match.alignment,
-        scale_m=SCALE_PER_INLIER * refined.ground_m / refined.match.inliers,
+        coverage=refined.match.coverage,
+        scale_m=SCALE_PER_MATCH * refined.ground_m / math.sqrt(refined.match.inliers),
         uniqueness=refined.uniqueness,
         layout=refined.layout,
-        tilt_deg=refined.tilt_deg if known is None else min(known, refined.tilt_deg),
+        tilt_deg=refined.tilt_deg if hints.tilt_deg is None else min(hints.tilt_deg, refined.tilt_deg),
         ground_m=refined.ground_m,
     )
+
+
+def _is_within(found: Refinement, prior: Prior) -> bool:
+    """Whether a match lies in the area that is searched."""
+    here = {"latitude": found.latitude, "longitude": found.longitude}
+    return float(distance_m(**here, to_latitude=prior.latitude, to_longitude=prior.longitude)) <= prior.radius_m
 
 
 def distinct_hits(hits: Sequence[Hit], count: int = MAX_CANDIDATES) -> list[Hit]:

@@ -1,28 +1,32 @@
-"""Match the patches of a photo and a view of the map: mutual nearest neighbours that agree on one homography."""
+"""Match the keypoints of a photo and a view of the map: mutual nearest neighbours that agree on one homography."""
 
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
-from skypart.embedding.patches import ImagePatches
+from skypart.embedding.keypoints import ImageKeypoints, mutual_neighbours
 from skypart.geo.footprint import Footprint
 from skypart.geo.geodesy import LocalFrame
 from skypart.position.homography import Homography, Points, fit_homography, is_plausible, transform
 
+TOLERANCE = 0.0125
+"""Distance at which a match is an inlier, in edges of the image: some 4 pixels of those that are matched."""
+COVERAGE_EDGE = 6
+"""Cells along each edge of a photo, of which `coverage` is a share."""
+
 
 @dataclass(frozen=True)
-class PatchMatch:
+class Match:
     """How a photo matches a view of the map.
 
     homography: from the photo to the view. inliers: matches that agree with it. inlier_share: inliers over all matches.
-    alignment: see `alignment_score`.
+    coverage: share of the photo's area in which there are inliers, see `coverage`.
     """
 
     homography: Homography
-    inliers: int
-    inlier_share: float
-    alignment: float
+    inliers: int = 0
+    inlier_share: float = 0.0
+    coverage: float = 0.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,47 +42,32 @@ class Refinement:
     longitude: float
     heading_deg: float
     ground_m: float
-    match: PatchMatch
+    match: Match
     footprint: Footprint
     tilt_deg: float = 90.0
     uniqueness: float = 1.0
     layout: float = 0.0
 
 
-def mutual_matches(photo: ImagePatches, view: ImagePatches, cosines: NDArray[np.float32]) -> tuple[Points, Points]:
-    """Centres (m, 2) of mutual nearest neighbours, in the photo and in the view; cosines: of all pairs (n, n)."""
-    forward, backward = cosines.argmax(axis=1), cosines.argmax(axis=0)
-    mutual = backward[forward] == np.arange(len(forward))
-    return photo.centres[mutual], view.centres[forward[mutual]]
-
-
-def alignment_score(photo: ImagePatches, view: ImagePatches, cosines: NDArray[np.float32], matrix: Homography) -> float:
-    """How much more similar overlapping patches are than arbitrary pairs, in standard deviations of all cosines.
-
-    The score falls with the share of the photo that lies outside the view. cosines: of all pairs (n, n).
-    """
-    distance = np.linalg.norm(transform(matrix, photo.centres)[:, None] - view.centres[None], axis=-1)
-    nearest = distance.argmin(axis=1)
-    inside = np.flatnonzero(distance.min(axis=1) < 1 / np.sqrt(len(view.centres)))
-    if not len(inside):
-        return 0.0
-    gain = float(cosines[inside, nearest[inside]].mean() - cosines.mean()) / max(float(cosines.std()), 1e-6)
-    return gain * float(np.sqrt(len(inside) / len(photo.centres)))
-
-
-def match_patches(photo: ImagePatches, view: ImagePatches) -> PatchMatch | None:
+def match_keypoints(photo: ImageKeypoints, view: ImageKeypoints) -> Match | None:
     """The homography that most mutual matches of a photo and a view agree on, or None if there is none."""
-    cosines = photo.tokens @ view.tokens.T
-    in_photo, in_view = mutual_matches(photo, view, cosines)
-    found = fit_homography(in_photo, in_view, 1 / np.sqrt(len(photo.tokens)))
+    ours, theirs = mutual_neighbours(photo, view)
+    in_photo, in_view = photo.points[ours], view.points[theirs]
+    found = fit_homography(in_photo, in_view, TOLERANCE)
     if found is None:
         return None
     matrix, inliers = found
-    score = alignment_score(photo, view, cosines, matrix)
-    return PatchMatch(matrix, inliers, inliers / max(len(in_photo), 1), score)
+    agrees = np.linalg.norm(transform(matrix, in_photo) - in_view, axis=1) <= TOLERANCE
+    return Match(matrix, inliers, inliers / len(in_photo), coverage(in_photo[agrees]))
 
 
-def refine_position(match: PatchMatch, footprint: Footprint, aspect: float = 1.0) -> Refinement | None:
+def coverage(points: Points) -> float:
+    """Share of the cells of a grid over an image that have at least one of the points (n, 2), in [0, 1]."""
+    cells = np.clip((points * COVERAGE_EDGE).astype(np.int64), 0, COVERAGE_EDGE - 1)
+    return len(np.unique(cells, axis=0)) / COVERAGE_EDGE**2
+
+
+def refine_position(match: Match, footprint: Footprint, aspect: float = 1.0) -> Refinement | None:
     """The position of a photo that matches the image of a footprint; None if no camera could take such a photo.
 
     aspect: height over width of the photo.

@@ -125,7 +125,7 @@ def locate_photo(
     """Locate a photo file. EXIF and XMP complete the `hints`, unless `exif` is False."""
     metadata = hints_from_facts(read_camera_facts(photo)) if exif else Hints()
     merged = merge_hints(hints or Hints(), metadata)
-    return locator.locate(read_photo(photo, locator.embedder.size), name=str(photo), prior=prior, hints=merged)
+    return locator.locate(read_photo(photo, locator.photo_edge), name=str(photo), prior=prior, hints=merged)
 
 
 def locate_photos(

@@ -8,6 +8,13 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from skypart.embedding.keypoints import (
+    ImageKeypoints,
+    KeypointDetector,
+    detector_shape,
+    resize_for_detector,
+    shipped_keypoints,
+)
 from skypart.embedding.patches import ImagePatches, PatchReader, compact_tokens, expand_tokens, project_tokens
 from skypart.geo.footprint import Footprint
 from skypart.geo.geodesy import distance_m
@@ -17,13 +24,13 @@ from skypart.maps.store import Hit
 from skypart.position.fix import Hints
 from skypart.position.homography import Homography, between_footprints, warp
 from skypart.position.layouts import DEFAULT_FOV, LayoutRange, find_layout, pool_tokens, turns_near
-from skypart.position.matching import PatchMatch, Refinement, match_patches, refine_position
+from skypart.position.matching import Match, Refinement, match_keypoints, refine_position
 
 MIN_EXTENT, MAX_EXTENT = 1.1, 3.0
 """Limits of the edge of the ground that is warped into a photo's perspective, in widths of the ground across the
 photo's centre. An oblique photo shows more, towards the horizon."""
 WARP_OVERSAMPLING = 1.5
-"""Edge of the image of that ground, in edges of the model's input."""
+"""Edge of the image of that ground, in edges of the image whose keypoints are matched."""
 ELSEWHERE = 0.7
 """Distance from which two places show different ground, in widths of that ground."""
 ALIKE_DISTANCE, ALIKE_DEGREES = 0.25, 20.0
@@ -36,8 +43,6 @@ MIN_TILT = 20.0
 """Photos with a smaller tilt are laid as if taken at this one: the map shows little of what they show."""
 CACHED_VIEWS = 2048
 """Views of which compact tokens are kept in memory where the index has none."""
-BATCH = 2
-"""Layouts matched in one forward pass."""
 
 
 @dataclass(frozen=True)
@@ -46,22 +51,25 @@ class LocateOptions:
 
     views: how many views vote. aligned: how many of the best views the photo is laid on; 0 turns matching off.
     per_place: how many of them may show one place, so that others are compared. matched: how many layouts are matched
-    with the map in the photo's perspective, at most. min_inlier_share: share of the photo's patches that must be
-    inliers for a match to count; wrong places rarely reach it, and below it the vote is more often right.
-    stop_inlier_share: share that ends the search. weak_inlier_share: share below which a match is not tried again.
-    enough_inlier_share: share from which it need not be. follow: in a flight, match the ground around the photo before
-    first, and search only if that fails. The default calibration was fitted to the defaults.
+    with the map in the photo's perspective, at most. edge: of the images whose keypoints are matched, in pixels; they
+    have the area of such a square. min_inliers: inliers that a match needs to count; below it the vote is more often
+    right. stop_inliers: inliers that end the search once other ground was compared. enough_inliers: inliers that end it
+    at once; no wrong place has so many. weak_inliers: inliers below which a match is not tried again in its own
+    perspective; from enough_inliers on it need not be. follow_inliers: in a flight, the ground around the photo before
+    is matched first, and so many inliers there make a search unnecessary; 0 searches for every photo. The default
+    calibration was fitted to the defaults.
     """
 
     views: int = 48
     aligned: int = 8
     per_place: int = 3
     matched: int = 4
-    min_inlier_share: float = 0.11
-    stop_inlier_share: float = 0.14
-    weak_inlier_share: float = 0.07
-    enough_inlier_share: float = 0.3
-    follow: bool = True
+    edge: int = 320
+    min_inliers: int = 18
+    stop_inliers: int = 40
+    enough_inliers: int = 150
+    weak_inliers: int = 12
+    follow_inliers: int = 80
 
 
 @dataclass(frozen=True)
@@ -75,12 +83,20 @@ class GroundView:
     homography: Homography
 
 
+@dataclass(frozen=True)
+class PhotoKeypoints:
+    """A photo that is matched with the map: its keypoints and the shape of its image for the detector."""
+
+    keypoints: ImageKeypoints
+    shape: tuple[int, int]
+    aspect: float
+
+
 class _Tally:
     """The matches of one search: the best one, and the inliers of each place when it was first matched."""
 
-    def __init__(self, patches: int, options: LocateOptions) -> None:
-        self.needed = options.min_inlier_share * patches
-        self.sufficient = max(options.stop_inlier_share * patches, self.needed)
+    def __init__(self, options: LocateOptions) -> None:
+        self.options = options
         self.first: list[tuple[Refinement, int]] = []
         self.best: Refinement | None = None
 
@@ -98,12 +114,13 @@ class _Tally:
     @property
     def is_sufficient(self) -> bool:
         """Whether the best match ends the search."""
-        return self.best is not None and self.best.match.inliers >= self.sufficient
+        needed = self.options.stop_inliers if len(self.first) > 1 else self.options.enough_inliers
+        return self.best is not None and self.best.match.inliers >= needed
 
     def result(self) -> Refinement | None:
         """The best match with its uniqueness; None if it has too few inliers."""
         best = self.best
-        if best is None or best.match.inliers < self.needed:
+        if best is None or best.match.inliers < self.options.min_inliers:
             return None
         others = [inliers for layout, inliers in self.first if is_elsewhere(layout, best)]
         return replace(best, uniqueness=max(0.0, 1.0 - max(others, default=0) / best.match.inliers))
@@ -112,43 +129,52 @@ class _Tally:
 class MatchSearch:
     """Matches photos with the maps of one index."""
 
-    def __init__(self, index: MapIndex, reader: PatchReader, options: LocateOptions) -> None:
+    def __init__(
+        self, index: MapIndex, reader: PatchReader, options: LocateOptions, detector: KeypointDetector | None = None
+    ) -> None:
         self.index, self.reader, self.options = index, reader, options
+        self._detector = detector
         self._cached: OrderedDict[Footprint, NDArray[np.int8] | None] = OrderedDict()
         self._lock = threading.Lock()
 
-    def find(
-        self, photo: ImagePatches, hits: Sequence[Hit], hints: Hints, last: Refinement | None = None
-    ) -> Refinement | None:
-        """The best match of a photo with the map; None if none has enough inliers.
+    @property
+    def detector(self) -> KeypointDetector:
+        """The keypoint detector; the shipped one if none was given."""
+        if self._detector is None:
+            self._detector = shipped_keypoints()
+        return self._detector
 
-        last: the match of the photo before in a flight, which `follow` needs.
-        """
-        if self.options.follow and last is not None:
-            found = self.match_each(photo, [around(last)])[0]
-            if found is not None and found.match.inliers >= self.options.stop_inlier_share * len(photo.tokens):
-                return replace(found, layout=last.layout, uniqueness=last.uniqueness)
-        tally = _Tally(len(photo.tokens), self.options)
-        layouts = rival_second(self.lay_out(photo, hits, hints))[: self.options.matched]
-        for first in range(0, len(layouts), BATCH):
-            batch = layouts[first : first + BATCH]
-            for layout, found in zip(batch, self.match_each(photo, [around(each) for each in batch]), strict=True):
-                tally.add(layout, found)
-            self._match_again(photo, tally)
+    def read_keypoints(self, photo: RgbImage) -> PhotoKeypoints:
+        """The keypoints of a photo (h, w, 3)."""
+        aspect = photo.shape[0] / photo.shape[1]
+        shape = detector_shape(aspect, self.options.edge)
+        return PhotoKeypoints(self.detector.detect(resize_for_detector(photo, shape)), shape, aspect)
+
+    def follow(self, photo: PhotoKeypoints, last: Refinement) -> Refinement | None:
+        """The match of a photo with the ground around the match of the photo before; None if that may be elsewhere."""
+        found = self.match(photo, around(last))
+        if found is None or found.match.inliers < self.options.follow_inliers:
+            return None
+        return replace(found, layout=last.layout, uniqueness=last.uniqueness)
+
+    def find(self, photo: PhotoKeypoints, layouts: Sequence[Refinement]) -> Refinement | None:
+        """The best match of a photo with the map among layouts, best first; None if none has enough inliers."""
+        tally = _Tally(self.options)
+        for layout in rival_second(layouts)[: self.options.matched]:
+            tally.add(layout, self.match(photo, around(layout)))
             if tally.is_sufficient:
                 break
+        self._match_again(photo, tally)
         return tally.result()
 
-    def _match_again(self, photo: ImagePatches, tally: _Tally) -> None:
+    def _match_again(self, photo: PhotoKeypoints, tally: _Tally) -> None:
         """Warp the map by the best match and match once more, if that can tell more.
 
-        In the photo's own perspective many more patches of the right place match, and hardly more of a wrong one.
+        In the photo's own perspective more keypoints of the right place match, and hardly more of a wrong one.
         """
-        best, count = tally.best, len(photo.tokens)
-        if best is None or not self.options.weak_inlier_share * count <= best.match.inliers:
-            return
-        if best.match.inliers < self.options.enough_inlier_share * count:
-            again = self.match_each(photo, [around(best)])[0]
+        best = tally.best
+        if best is not None and self.options.weak_inliers <= best.match.inliers < self.options.enough_inliers:
+            again = self.match(photo, around(best))
             if again is not None:
                 tally.improve(replace(again, layout=best.layout))
 
@@ -166,8 +192,7 @@ class MatchSearch:
             layout = find_layout(pooled, expand_tokens(tokens), photo.aspect, layouts_to_try(hints, hit.footprint))
             if layout is None:
                 continue
-            match = PatchMatch(layout.homography, 0, 0.0, 0.0)
-            place = refine_position(match, hit.footprint, photo.aspect)
+            place = refine_position(Match(layout.homography), hit.footprint, photo.aspect)
             if place is not None:
                 score = layout.score * hit.score
                 found.append((score, replace(place, layout=score)))
@@ -206,25 +231,17 @@ class MatchSearch:
             found |= {view: compact_tokens(patches.tokens) for (view, _), patches in zip(shown, read, strict=True)}
         return found
 
-    def match_each(self, photo: ImagePatches, views: Sequence[GroundView]) -> list[Refinement | None]:
-        """The match of a photo with each view of the map, computed in one batch; None where there is none."""
-        shown = {number: image for number, view in enumerate(views) if (image := self._render(view)) is not None}
-        found: list[Refinement | None] = [None] * len(views)
-        if not shown:
-            return found
-        for (number, _), patches in zip(shown.items(), self.reader.read(list(shown.values())), strict=True):
-            match = match_patches(photo, patches)
-            if match is not None:
-                view = views[number]
-                match = replace(match, homography=view.homography @ match.homography)
-                found[number] = refine_position(match, view.ground, photo.aspect)
-        return found
-
-    def _render(self, view: GroundView) -> RgbImage | None:
-        """The image of a view, (size, size, 3); None where map data is missing."""
-        size = self.reader.embedder.size
-        image = self.index.view(view.ground, round(WARP_OVERSAMPLING * size))
-        return None if image is None else warp(image, view.homography, size)
+    def match(self, photo: PhotoKeypoints, view: GroundView) -> Refinement | None:
+        """The match of a photo with a view of the map; None where there is none."""
+        image = self.index.view(view.ground, round(WARP_OVERSAMPLING * self.options.edge))
+        if image is None:
+            return None
+        shown = self.detector.detect(warp(image, view.homography, photo.shape))
+        match = match_keypoints(photo.keypoints, shown)
+        if match is None:
+            return None
+        match = replace(match, homography=view.homography @ match.homography)
+        return refine_position(match, view.ground, photo.aspect)
 
 
 def around(found: Refinement) -> GroundView:
@@ -291,8 +308,8 @@ def layouts_to_try(hints: Hints, view: Footprint) -> LayoutRange:
 
 
 def match_quality(found: Refinement) -> tuple[int, float]:
-    """Sort key of refinements: the number of inliers, then the alignment."""
-    return found.match.inliers, found.match.alignment
+    """Sort key of refinements: the number of inliers, then the area that they cover."""
+    return found.match.inliers, found.match.coverage
 
 
 def _are_alike(one: Refinement, other: Refinement) -> bool:
