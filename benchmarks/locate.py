@@ -32,6 +32,7 @@ import skypart.position.search as search
 from skypart.atomic import atomic_path, write_text
 from skypart.datasets.rendering import Pose
 from skypart.embedding import Embedder, load, load_fastest
+from skypart.embedding.keypoints import KeypointDetector
 from skypart.images.decode import read_rgb
 from skypart.maps.build import build_index
 from skypart.maps.index import MapIndex
@@ -40,8 +41,7 @@ from skypart.position.calibrate import measure_outcome
 from skypart.position.confidence import CORRECT_WITHIN_M
 from skypart.position.fix import Hints
 from skypart.position.labelled import LabelledPhoto
-from skypart.position.locate import Locator
-from skypart.position.matching import Refinement
+from skypart.position.locate import LastMatch, Locator
 from skypart.worlds.appearance import sample_appearance
 from skypart.worlds.camera import random_pose
 from skypart.worlds.geotiff import write_geotiff
@@ -52,7 +52,18 @@ ROOT = Path(__file__).resolve().parent.parent
 FLIGHT = "a flight"
 BARE = "no tokens in the index"
 DEFAULT = "ONNX Runtime"
-STAGES = ("decode", "preprocess", "embed the photo", "map passes", "search", "lay out", "cut and warp", "fit", "match")
+STAGES = (
+    "decode",
+    "preprocess",
+    "embed the photo",
+    "map passes",
+    "search",
+    "lay out",
+    "cut and warp",
+    "keypoints",
+    "match",
+    "fit",
+)
 
 
 class StageClock:
@@ -155,7 +166,7 @@ def timed_locator(index: Path, embedder: Embedder, tokens: bool = True) -> tuple
         locator.index.view_tokens = lambda hit: None  # type: ignore[method-assign]
     locator.locate(np.random.default_rng(0).integers(0, 255, (64, 64, 3), dtype=np.uint8))  # warm up
     clock.wrap(locator.index, "search", "search")
-    clock.wrap(locator.search, "_render", "cut and warp")
+    clock.wrap(locator.index, "view", "cut and warp")
     clock.wrap(locator.search, "lay_out", "lay out")
     return locator, clock
 
@@ -195,22 +206,27 @@ def locate_one(
     clock: StageClock,
     photo: LabelledPhoto,
     heading: float | None,
-    last: Refinement | None = None,
-) -> tuple[dict[str, Any], Refinement | None]:
+    last: LastMatch | None = None,
+) -> tuple[dict[str, Any], LastMatch | None]:
     """Locate a photo and measure its stages."""
     clock.seconds, clock.passes = dict.fromkeys(STAGES, 0.0), 0
     embedder = locator.embedder
-    kept = [
-        (owner, name, getattr(owner, name)) for owner, name in ((matching, "fit_homography"), (search, "match_patches"))
-    ]
+    functions = {
+        (matching, "fit_homography"): "fit",
+        (matching, "mutual_neighbours"): "match",
+        (search, "warp"): "cut and warp",
+        (search, "resize_for_detector"): "keypoints",
+        (KeypointDetector, "detect"): "keypoints",
+    }
+    kept = [(owner, name, getattr(owner, name)) for owner, name in functions]
     started = time.process_time()
     with clock.measure("decode"):
         image = read_rgb(photo.path)
     clock.wrap(embedder, "preprocess", "preprocess")
     clock.wrap(embedder, "embed_with_patches", "embed the photo")
     clock.wrap(embedder, "patch_tokens", "map passes")
-    clock.wrap(matching, "fit_homography", "fit")
-    clock.wrap(search, "match_patches", "match")
+    for (owner, name), stage in functions.items():
+        clock.wrap(owner, name, stage)
     try:
         fix, last = locator.locate_next(image, last, hints=Hints(heading_deg=heading))
     finally:

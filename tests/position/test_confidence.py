@@ -32,7 +32,7 @@ def evidence(similarity: float, inliers: float = 30.0, scale: float = 10.0, agre
         agreement=agreement,
         inliers=inliers,
         inlier_share=min(inliers / 100, 1.0),
-        alignment=0.4,
+        coverage=0.4,
         scale_m=scale,
     )
 

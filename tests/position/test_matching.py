@@ -1,21 +1,16 @@
-"""Patch matching: tokens without their position, mutual matches, and the position that a match gives."""
+"""Matching: mutual matches of keypoints, the position that they give, and patches without their position."""
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 
 from skypart.embedding import PatchTokens
-from skypart.embedding.patches import ImagePatches, PatchReader
+from skypart.embedding.keypoints import ImageKeypoints
+from skypart.embedding.patches import PatchReader
 from skypart.geo.footprint import Footprint
 from skypart.geo.geodesy import LocalFrame
-from skypart.position.homography import Homography, Points, transform
-from skypart.position.matching import (
-    Refinement,
-    alignment_score,
-    match_patches,
-    mutual_matches,
-    refine_position,
-)
+from skypart.position.homography import Points, transform
+from skypart.position.matching import Refinement, coverage, match_keypoints, refine_position
 from tests.position.stand_in import ColourEmbedder, quilt
 from tests.position.test_homography import similarity
 
@@ -23,34 +18,16 @@ GRID = 16
 CENTRES = np.stack(np.meshgrid((np.arange(GRID) + 0.5) / GRID, (np.arange(GRID) + 0.5) / GRID), axis=-1).reshape(-1, 2)
 
 
-def cosines(photo: ImagePatches, view: ImagePatches) -> NDArray[np.float32]:
-    return photo.tokens @ view.tokens.T
+def unique_keypoints(points: Points, seed: int = 0) -> ImageKeypoints:
+    """A different descriptor for every point: the n-th keypoints of two images match each other."""
+    descriptors = np.random.default_rng(seed).normal(size=(len(points), 64))
+    unit = descriptors / np.linalg.norm(descriptors, axis=1, keepdims=True)
+    return ImageKeypoints(points, unit.astype(np.float32))
 
 
-def alignment(photo: ImagePatches, view: ImagePatches, matrix: Homography) -> float:
-    return alignment_score(photo, view, cosines(photo, view), matrix)
-
-
-def unique_patches(centres: Points, seed: int = 0) -> ImagePatches:
-    """A different token for every centre: the n-th patches of two images match each other."""
-    tokens = np.random.default_rng(seed).normal(size=(len(centres), 64))
-    unit = tokens / np.linalg.norm(tokens, axis=1, keepdims=True)
-    return ImagePatches(unit.astype(np.float32), centres)
-
-
-def refine(photo: ImagePatches, view: ImagePatches, footprint: Footprint) -> Refinement | None:
-    match = match_patches(photo, view)
+def refine(photo: ImageKeypoints, view: ImageKeypoints, footprint: Footprint) -> Refinement | None:
+    match = match_keypoints(photo, view)
     return None if match is None else refine_position(match, footprint)
-
-
-def test_only_mutual_nearest_neighbours_match() -> None:
-    """Photo patches 0 and 1 are nearest to view patch 0, which is nearest to 1; photo 2 and view 1 are mutual."""
-    photo = ImagePatches(
-        np.array([[0.8, 0.6, 0], [1, 0, 0], [0, 0, 1]], np.float32), np.array([[0.1, 0], [0.2, 0], [0.3, 0]])
-    )
-    view = ImagePatches(np.array([[1, 0, 0], [0, 0.6, 0.8]], np.float32), np.array([[0.7, 0], [0.9, 0]]))
-    in_photo, in_view = mutual_matches(photo, view, cosines(photo, view))
-    assert in_photo.tolist() == [[0.2, 0], [0.3, 0]] and in_view.tolist() == [[0.7, 0], [0.9, 0]]
 
 
 @pytest.mark.parametrize("rotation", [0.0, 90.0, 215.0])
@@ -63,7 +40,7 @@ def test_refined_place_heading_and_width_are_those_of_the_photo(
     """The expected values are computed by hand: x is right, y is down, compass degrees run clockwise."""
     footprint = Footprint(latitude=48.1, longitude=11.5, metres=200.0, rotation=rotation)
     matrix = similarity(scale, turn, centre)
-    found = refine(unique_patches(CENTRES), unique_patches(transform(matrix, CENTRES)), footprint)
+    found = refine(unique_keypoints(CENTRES), unique_keypoints(transform(matrix, CENTRES)), footprint)
     assert found is not None
     right, up = 200.0 * (centre[0] - 0.5), 200.0 * (0.5 - centre[1])
     angle = np.radians(rotation)
@@ -78,37 +55,42 @@ def test_refined_place_heading_and_width_are_those_of_the_photo(
 
 
 def test_the_inlier_share_is_of_all_mutual_matches() -> None:
-    """A quarter of the patches lies at the wrong place in the view."""
+    """A quarter of the keypoints lies at the wrong place in the view."""
     wrong = transform(similarity(0.8, 90.0), CENTRES)
     view = transform(similarity(0.8), CENTRES)
     view[: GRID * GRID // 4] = wrong[: GRID * GRID // 4]
-    match = match_patches(unique_patches(CENTRES), unique_patches(view))
+    match = match_keypoints(unique_keypoints(CENTRES), unique_keypoints(view))
     assert match is not None
     assert match.inlier_share == match.inliers / (GRID * GRID)
     assert 0.74 < match.inlier_share < 0.8
 
 
-def test_a_mirrored_photo_and_shuffled_patches_are_not_refined() -> None:
+def test_a_mirrored_photo_and_shuffled_are_not_refined() -> None:
     footprint = Footprint(latitude=48.1, longitude=11.5, metres=200.0)
     mirrored = CENTRES * [-1, 1] + [1, 0]
-    assert refine(unique_patches(CENTRES), unique_patches(mirrored), footprint) is None
+    assert refine(unique_keypoints(CENTRES), unique_keypoints(mirrored), footprint) is None
     shuffled = np.random.default_rng(8).permutation(CENTRES)
-    found = refine(unique_patches(CENTRES), unique_patches(shuffled), footprint)
+    found = refine(unique_keypoints(CENTRES), unique_keypoints(shuffled), footprint)
     assert found is None or found.match.inliers < 40
 
 
-def test_alignment_is_high_only_if_similar_patches_overlap() -> None:
-    """Random tokens with 64 channels, 256 of 65,536 pairs equal: cosines deviate by (1/64 + 1/256) ** 0.5."""
-    photo = unique_patches(CENTRES)
-    right = alignment(photo, unique_patches(CENTRES), np.eye(3))
-    assert right == pytest.approx((1 / 64 + 1 / 256) ** -0.5, abs=0.1)
-    assert abs(alignment(photo, unique_patches(CENTRES), similarity(1.0, 90.0))) < 0.5
-    half = alignment(photo, unique_patches(CENTRES), similarity(1.0, 0.0, (1.0, 0.5)))
-    assert abs(half) < 0.5
-    rolled = np.roll(photo.tokens.reshape(GRID, GRID, 64), GRID // 2, axis=1).reshape(-1, 64)
-    view = ImagePatches(rolled, CENTRES)
-    assert alignment(photo, view, similarity(1.0, 0.0, (1.0, 0.5))) == pytest.approx(right * np.sqrt(0.5), abs=0.4)
-    assert alignment(photo, unique_patches(CENTRES), similarity(1.0, 0.0, (9.0, 9.0))) == 0.0
+def test_too_few_keypoints_are_no_match() -> None:
+    none, five = unique_keypoints(np.zeros((0, 2))), unique_keypoints(CENTRES[:5])
+    assert match_keypoints(none, five) is match_keypoints(five, none) is match_keypoints(five, five) is None
+
+
+def test_the_coverage_is_the_share_of_cells_with_an_inlier() -> None:
+    """A photo has 36 cells; its left half has 18, one corner has one, and points on the border count."""
+    assert coverage(CENTRES) == 1.0
+    assert coverage(CENTRES[CENTRES[:, 0] < 0.5]) == 0.5
+    assert coverage(np.array([[0.0, 0.0], [0.1, 0.1], [1.0, 1.0]])) == 2 / 36
+    assert coverage(np.zeros((0, 2))) == 0.0
+    wrong = transform(similarity(0.8, 90.0), CENTRES)
+    view = transform(similarity(0.8), CENTRES)
+    right_half = CENTRES[:, 0] > 0.5
+    view[right_half] = np.random.default_rng(3).permutation(wrong[right_half])
+    match = match_keypoints(unique_keypoints(CENTRES), unique_keypoints(view))
+    assert match is not None and match.coverage == pytest.approx(0.5, abs=4 / 36)
 
 
 class PositionalEmbedder(ColourEmbedder):
@@ -127,8 +109,8 @@ def test_blank_images_do_not_match_by_the_positions_of_their_patches() -> None:
     rng = np.random.default_rng(1)
     mist, haze = (rng.normal(128, 3, (200, 200, 3)).clip(0, 255).astype(np.uint8) for _ in range(2))
     first, second = positional.read([mist])[0], positional.read([haze])[0]
-    in_photo, in_view = mutual_matches(first, second, cosines(first, second))
-    assert np.mean(np.all(in_photo == in_view, axis=1)) < 0.2
+    cosines = first.tokens @ second.tokens.T
+    assert np.mean(cosines.argmax(axis=1) == np.arange(len(cosines))) < 0.2
 
 
 def test_patches_of_a_photo_keep_its_aspect_and_are_unit_rows() -> None:

@@ -29,7 +29,7 @@ UNKNOWN_MODEL = (
 )
 MIN_WIDTH_RATIO, MAX_WIDTH_RATIO = 0.4, 3.5
 """Edges of the views that a photo can show, in widths of the ground that its camera sees."""
-SCALE_PER_MATCH = 0.02
+SCALE_PER_MATCH = 0.1
 """Expected error of a match with a single inlier, in widths of the ground; it falls with the root of their number."""
 MAX_FOLLOWED = 20
 """Photos of a flight that are matched around the one before until one is searched for in the whole map again."""

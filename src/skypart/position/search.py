@@ -41,6 +41,8 @@ NADIR_TILT = 70.0
 """From this tilt on, in degrees below the horizon, a photo is laid on the map as if taken straight down."""
 MIN_TILT = 20.0
 """Photos with a smaller tilt are laid as if taken at this one: the map shows little of what they show."""
+MAX_REMATCHES = 3
+"""Times that the map is warped by a match and matched again, as long as the inliers grow."""
 CACHED_VIEWS = 2048
 """Views of which compact tokens are kept in memory where the index has none."""
 
@@ -51,7 +53,8 @@ class LocateOptions:
 
     views: how many views vote. aligned: how many of the best views the photo is laid on; 0 turns matching off.
     per_place: how many of them may show one place, so that others are compared. matched: how many layouts are matched
-    with the map in the photo's perspective, at most. edge: of the images whose keypoints are matched, in pixels; they
+    with the map in the photo's perspective, at most. tried_again: how many of these matches are tried again in their
+    own perspective, if none is convincing. edge: of the images whose keypoints are matched, in pixels; they
     have the area of such a square. min_inliers: inliers that a match needs to count; below it the vote is more often
     right. stop_inliers: inliers that end the search once other ground was compared. enough_inliers: inliers that end it
     at once; no wrong place has so many. weak_inliers: inliers below which a match is not tried again in its own
@@ -63,7 +66,8 @@ class LocateOptions:
     views: int = 48
     aligned: int = 8
     per_place: int = 3
-    matched: int = 4
+    matched: int = 8
+    tried_again: int = 3
     edge: int = 320
     min_inliers: int = 18
     stop_inliers: int = 40
@@ -93,18 +97,19 @@ class PhotoKeypoints:
 
 
 class _Tally:
-    """The matches of one search: the best one, and the inliers of each place when it was first matched."""
+    """The matches of one search: of each layout when it was first matched, and the best one."""
 
     def __init__(self, options: LocateOptions) -> None:
         self.options = options
-        self.first: list[tuple[Refinement, int]] = []
+        self.first: list[tuple[Refinement, Refinement | None]] = []
         self.best: Refinement | None = None
 
     def add(self, layout: Refinement, found: Refinement | None) -> None:
         """Consider the match of a layout."""
-        self.first.append((layout, 0 if found is None else found.match.inliers))
         if found is not None:
-            self.improve(replace(found, layout=layout.layout))
+            found = replace(found, layout=layout.layout)
+            self.improve(found)
+        self.first.append((layout, found))
 
     def improve(self, found: Refinement) -> None:
         """Keep a match if it is the best so far."""
@@ -117,12 +122,22 @@ class _Tally:
         needed = self.options.stop_inliers if len(self.first) > 1 else self.options.enough_inliers
         return self.best is not None and self.best.match.inliers >= needed
 
+    def worth_another_try(self) -> list[Refinement]:
+        """Matches that may gain inliers in their own perspective: the best one, or several if none is convincing."""
+        found = [match for _, match in self.first if match is not None]
+        ordered = sorted(found, key=match_quality, reverse=True)[
+            : 1 if self.is_sufficient else self.options.tried_again
+        ]
+        return [match for match in ordered if match.match.inliers >= self.options.weak_inliers]
+
     def result(self) -> Refinement | None:
         """The best match with its uniqueness; None if it has too few inliers."""
         best = self.best
         if best is None or best.match.inliers < self.options.min_inliers:
             return None
-        others = [inliers for layout, inliers in self.first if is_elsewhere(layout, best)]
+        others = [
+            match.match.inliers for layout, match in self.first if match is not None and is_elsewhere(layout, best)
+        ]
         return replace(best, uniqueness=max(0.0, 1.0 - max(others, default=0) / best.match.inliers))
 
 
@@ -164,19 +179,24 @@ class MatchSearch:
             tally.add(layout, self.match(photo, around(layout)))
             if tally.is_sufficient:
                 break
-        self._match_again(photo, tally)
+        for start in tally.worth_another_try():
+            self._match_again(photo, start, tally)
         return tally.result()
 
-    def _match_again(self, photo: PhotoKeypoints, tally: _Tally) -> None:
-        """Warp the map by the best match and match once more, if that can tell more.
+    def _match_again(self, photo: PhotoKeypoints, start: Refinement, tally: _Tally) -> None:
+        """Warp the map by a match and match once more, as long as that finds more inliers.
 
-        In the photo's own perspective more keypoints of the right place match, and hardly more of a wrong one.
+        In the photo's own perspective many more keypoints of the right place match, and hardly more of a wrong one.
         """
-        best = tally.best
-        if best is not None and self.options.weak_inliers <= best.match.inliers < self.options.enough_inliers:
+        best = start
+        for _ in range(MAX_REMATCHES):
+            if best.match.inliers >= self.options.enough_inliers:
+                return
             again = self.match(photo, around(best))
-            if again is not None:
-                tally.improve(replace(again, layout=best.layout))
+            if again is None or again.match.inliers <= best.match.inliers:
+                return
+            best = replace(again, layout=start.layout)
+            tally.improve(best)
 
     def lay_out(self, photo: ImagePatches, hits: Sequence[Hit], hints: Hints) -> list[Refinement]:
         """The best layout of the photo on each of the best views, best first, without those that are alike.
