@@ -2,7 +2,6 @@
 
 import math
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -19,7 +18,7 @@ class RecordingLocator:
     """A locator that records its arguments."""
 
     calibrated = False
-    embedder = SimpleNamespace(size=224)
+    photo_edge = 224
 
     def __init__(self) -> None:
         self.asked: list[tuple[str, Prior | None, Hints | None]] = []

@@ -66,7 +66,7 @@ class FixAnswer(BaseModel):
     )
     confidence: float = Field(description="Probability, 0 to 1, that the true position is within 50 m.")
     reason: str = Field(description="Why there is no fix; empty if there is one.")
-    refined: bool = Field(description="Whether patches of the photo and the map were matched.")
+    refined: bool = Field(description="Whether the photo was matched with the map, not only compared with its views.")
     calibrated: bool = Field(description="False if radius and confidence use the default calibration.")
     heading_deg: float | None = Field(description="Compass direction of the photo's upper edge, if refined.")
     ground_m: float | None = Field(description="Metres of ground across the photo, if refined.")

@@ -82,7 +82,7 @@ class Flight {
       latitude: fix.latitude, longitude: fix.longitude, metres: fix.ground_m, rotation: fix.heading_deg ?? 0, size: 320,
     });
     await put(match, `/v1/view?${query}`);
-    byId("match-text").textContent = `${Math.round(fix.evidence?.inliers ?? 0)} matching patches, ${metres(fix.radius_m)}`;
+    byId("match-text").textContent = `${Math.round(fix.evidence?.inliers ?? 0)} matching points, ${metres(fix.radius_m)}`;
   }
 }
 
