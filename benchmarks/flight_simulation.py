@@ -229,7 +229,7 @@ class FixSimulator:
                 agreement=float(weights[0]),
                 inliers=0.0,
                 inlier_share=0.0,
-                coverage=0.0,
+                evenness=0.0,
                 scale_m=20.0,
                 ground_m=120.0,
             ),

@@ -21,7 +21,7 @@ GOOD = Fix(
     peaks=(Peak(latitude=48.208, longitude=16.373, weight=0.6, spread_m=40.0),),
     seconds=0.8,
     evidence=Evidence(
-        similarity=0.71, agreement=0.6, inliers=31.0, inlier_share=0.4, coverage=float("nan"), scale_m=20.9
+        similarity=0.71, agreement=0.6, inliers=31.0, inlier_share=0.4, evenness=float("nan"), scale_m=20.9
     ),
     best_guess=Place(48.20817, 16.37382),
 )

@@ -50,7 +50,7 @@ def test_json_holds_every_field() -> None:
         ("agreement", 0.6),
         ("inliers", 31.0),
         ("inlier_share", 0.4),
-        ("coverage", None),
+        ("evenness", None),
         ("scale_m", 20.9),
         ("uniqueness", 1.0),
         ("layout", 0.0),

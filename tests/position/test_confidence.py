@@ -32,7 +32,7 @@ def evidence(similarity: float, inliers: float = 30.0, scale: float = 10.0, agre
         agreement=agreement,
         inliers=inliers,
         inlier_share=min(inliers / 100, 1.0),
-        coverage=0.4,
+        evenness=0.4,
         scale_m=scale,
     )
 
@@ -64,10 +64,31 @@ def shifted_outcomes(
 
 
 def test_features_follow_the_order_of_their_names() -> None:
-    assert len(FEATURES) == 7
-    row = features([replace(evidence(0.8, 20.0, agreement=0.3), layout=4.5)])
-    np.testing.assert_allclose(row, [[0.8, 0.3, math.log(21.0), 0.2, 0.4, 1.0, 4.5]])
-    assert features([]).shape == (0, 7)
+    assert len(FEATURES) == 3
+    row = features([replace(evidence(0.8, 20.0, agreement=0.3), uniqueness=0.5)])
+    np.testing.assert_allclose(row, [[0.8, 0.3, math.log(20.0 * 0.5 * 0.4 + 1.0)]])
+    assert features([]).shape == (0, 3)
+
+
+def test_the_support_counts_inliers_that_are_spread_and_unique() -> None:
+    """A match without a rival that covers the photo has all its inliers; a stadium in a corner has few of them."""
+    found = replace(evidence(0.8, 60.0), evenness=1.0, uniqueness=1.0)
+    assert found.support == 60.0
+    assert replace(found, evenness=0.3).support == pytest.approx(18.0)
+    assert replace(found, uniqueness=0.25).support == 15.0
+    assert replace(found, inliers=0.0).support == 0.0
+
+
+def test_a_match_with_too_little_support_is_no_fix() -> None:
+    """The limit is that of matches; a vote has no support and is judged by its confidence alone."""
+    calibration = fit_calibration(*random_outcomes(np.random.default_rng(1), 600), "random", 0.1, min_support=20.0)
+    assert calibration == Calibration.from_dict(json.loads(json.dumps(calibration.to_dict())))
+    sure = evidence(0.95, 80.0)
+    assert sure.support == 32.0 and calibration.accepts(sure)
+    assert not calibration.accepts(replace(sure, uniqueness=0.5))
+    assert replace(calibration, min_support=0.0).accepts(replace(sure, uniqueness=0.5))
+    vote = evidence(0.95, 0.0)
+    assert calibration.accepts(vote) == (calibration.confidence(vote) >= calibration.threshold)
 
 
 @pytest.mark.parametrize("seed", range(5))

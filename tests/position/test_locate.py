@@ -372,7 +372,7 @@ def test_the_drone_position_needs_tilt_and_distance(
 
 VOTED = replace(
     SURE,
-    weights=(5.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0),
+    weights=(5.0, 0.0, 0.0),
     steps=((0.0, 0.1), (5.0, 0.9)),
     refined=GroupErrors(3.0, 1.0),
 )

@@ -10,7 +10,7 @@ from skypart.embedding.patches import PatchReader
 from skypart.geo.footprint import Footprint
 from skypart.geo.geodesy import LocalFrame
 from skypart.position.homography import Points, transform
-from skypart.position.matching import Refinement, coverage, match_keypoints, refine_position
+from skypart.position.matching import Refinement, evenness, match_keypoints, refine_position
 from tests.position.stand_in import ColourEmbedder, quilt
 from tests.position.test_homography import similarity
 
@@ -79,18 +79,21 @@ def test_too_few_keypoints_are_no_match() -> None:
     assert match_keypoints(none, five) is match_keypoints(five, none) is match_keypoints(five, five) is None
 
 
-def test_the_coverage_is_the_share_of_cells_with_an_inlier() -> None:
+def test_the_evenness_compares_cells_that_have_a_point_with_chance() -> None:
     """A photo has 36 cells; its left half has 18, one corner has one, and points on the border count."""
-    assert coverage(CENTRES) == 1.0
-    assert coverage(CENTRES[CENTRES[:, 0] < 0.5]) == 0.5
-    assert coverage(np.array([[0.0, 0.0], [0.1, 0.1], [1.0, 1.0]])) == 2 / 36
-    assert coverage(np.zeros((0, 2))) == 0.0
+    assert evenness(CENTRES) == pytest.approx(1.0, abs=0.01)
+    assert evenness(CENTRES[CENTRES[:, 0] < 0.5]) == pytest.approx(0.5, abs=0.02)
+    expected = 1 + 35 / 36 + (35 / 36) ** 2  # each further point falls into an empty cell less often
+    assert evenness(np.array([[0.0, 0.0], [0.1, 0.1], [1.0, 1.0]])) == pytest.approx(2 / expected)
+    assert evenness(np.array([[0.3, 0.4]])) == pytest.approx(1.0) and evenness(np.zeros((0, 2))) == 0.0
+    random = [evenness(np.random.default_rng(seed).random((60, 2))) for seed in range(200)]
+    assert np.mean(random) == pytest.approx(1.0, abs=0.02)
     wrong = transform(similarity(0.8, 90.0), CENTRES)
     view = transform(similarity(0.8), CENTRES)
     right_half = CENTRES[:, 0] > 0.5
     view[right_half] = np.random.default_rng(3).permutation(wrong[right_half])
     match = match_keypoints(unique_keypoints(CENTRES), unique_keypoints(view))
-    assert match is not None and match.coverage == pytest.approx(0.5, abs=4 / 36)
+    assert match is not None and match.evenness == pytest.approx(0.5, abs=4 / 36)
 
 
 class PositionalEmbedder(ColourEmbedder):

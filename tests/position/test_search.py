@@ -37,7 +37,7 @@ from tests.position.test_votes import MUNICH, hits
 PHOTO = PhotoKeypoints(ImageKeypoints(np.zeros((0, 2)), np.zeros((0, 64), np.float32)), (256, 320), aspect=0.75)
 
 
-def refinement(inliers: int, east: float = 0.0, coverage: float = 0.5, heading: float = 0.0) -> Refinement:
+def refinement(inliers: int, east: float = 0.0, evenness: float = 0.5, heading: float = 0.0) -> Refinement:
     """A match of a photo with 100 m of ground, `east` metres from the first one."""
     place = MUNICH.to_degrees(np.array([east]), np.array([0.0]))
     footprint = Footprint(latitude=float(place.latitude[0]), longitude=float(place.longitude[0]), metres=120.0)
@@ -46,7 +46,7 @@ def refinement(inliers: int, east: float = 0.0, coverage: float = 0.5, heading: 
         longitude=footprint.longitude,
         heading_deg=heading,
         ground_m=100.0,
-        match=Match(np.eye(3), inliers, 0.5, coverage),
+        match=Match(np.eye(3), inliers, 0.5, evenness),
         footprint=footprint,
         layout=4.0,
     )
@@ -207,8 +207,8 @@ def test_the_best_match_wins_wherever_it_was_found() -> None:
         results: list[int | None] = [25, None, 24]
         results.insert(number, 27)
         assert inliers_of(find(ScriptedSearch(far(4), results, options))) == 27
-    assert match_quality(refinement(30, coverage=0.4)) > match_quality(refinement(30, coverage=0.3))
-    assert match_quality(refinement(31, coverage=0.0)) > match_quality(refinement(30, coverage=0.9))
+    assert match_quality(refinement(30, evenness=0.4)) > match_quality(refinement(30, evenness=0.3))
+    assert match_quality(refinement(31, evenness=0.0)) > match_quality(refinement(30, evenness=0.9))
 
 
 @pytest.mark.parametrize(

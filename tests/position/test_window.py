@@ -38,7 +38,7 @@ def ambiguous(
         for spot in map(degrees, noisy)
     )
     evidence = Evidence(
-        similarity=0.6, agreement=0.3, inliers=0.0, inlier_share=0.0, coverage=0.0, scale_m=20.0, ground_m=90.0
+        similarity=0.6, agreement=0.3, inliers=0.0, inlier_share=0.0, evenness=0.0, scale_m=20.0, ground_m=90.0
     )
     return Fix(
         photo="photo",

@@ -143,7 +143,7 @@ class FakeService:
             heading_deg=0.0,
             ground_m=PHOTO_M,
             evidence=Evidence(
-                similarity=best.score, agreement=0.5, inliers=0.0, inlier_share=0.0, coverage=0.0, scale_m=20.0
+                similarity=best.score, agreement=0.5, inliers=0.0, inlier_share=0.0, evenness=0.0, scale_m=20.0
             ),
             seconds=seconds,
             **common,  # type: ignore[arg-type]

@@ -168,14 +168,14 @@ class NonFinite(FakeService):
     def locate(self, image: RgbImage, name: str, prior: Prior | None, hints: Hints | None) -> Fix:
         found = super().locate(image, name, prior, hints)
         assert found.evidence is not None
-        return replace(found, radius_m=float("inf"), evidence=replace(found.evidence, coverage=float("nan")))
+        return replace(found, radius_m=float("inf"), evidence=replace(found.evidence, evenness=float("nan")))
 
 
 def test_infinities_do_not_break_json(
     open_client: Callable[..., TestClient], service: FakeService, photo: bytes
 ) -> None:
     answer = json.loads(locate(open_client(NonFinite(service.town)), photo).text)
-    assert answer["radius_m"] is None and answer["evidence"]["coverage"] is None
+    assert answer["radius_m"] is None and answer["evidence"]["evenness"] is None
 
 
 class Broken(FakeService):

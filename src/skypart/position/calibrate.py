@@ -128,10 +128,12 @@ def fit_outcomes(
     max_wrong: float = MAX_WRONG_SHARE,
     map_error: bool = False,
     sources: ErrorSources = ASSUMED_ERRORS,
+    min_support: float = 0.0,
 ) -> Calibration:
     """Fit a calibration to located photos.
 
     map_error: estimate the map's error from the common error of its photos instead of taking that of `sources`.
+    min_support: see `Calibration`.
     """
     offsets = [(outcome.east_m, outcome.north_m) for outcome in outcomes] if map_error else None
     return fit_calibration(
@@ -142,6 +144,7 @@ def fit_outcomes(
         offsets,
         [outcome.map_name for outcome in outcomes],
         sources,
+        min_support,
     )
 
 
@@ -151,11 +154,12 @@ def cross_validate(
     max_wrong: float = MAX_WRONG_SHARE,
     groups: Sequence[str] | None = None,
     map_error: bool = False,
+    min_support: float = 0.0,
 ) -> tuple[Floats, Floats]:
     """Confidence and radius (infinite: no fix) of each photo, (n,) each, by a calibration fitted without its fold.
 
     groups: a name for each photo, such as its map; the photos of each name are one fold, instead of random ones.
-    map_error: as in `fit_outcomes`.
+    map_error, min_support: as in `fit_outcomes`.
     """
     order = np.random.default_rng(0).permutation(len(outcomes))
     parts = [set(order[number::folds].tolist()) for number in range(folds)]
@@ -165,13 +169,13 @@ def cross_validate(
     for fold in parts:
         try:
             others = [o for i, o in enumerate(outcomes) if i not in fold]
-            calibration = fit_outcomes(others, "fold", max_wrong, map_error)
+            calibration = fit_outcomes(others, "fold", max_wrong, map_error, min_support=min_support)
         except SkyPartError as error:
             raise SkyPartError(f"too few photos to check the calibration with {len(parts)} folds: {error}") from error
         for index in fold:
             evidence = outcomes[index].evidence
             confidence[index] = calibration.confidence(evidence)
-            if confidence[index] >= calibration.threshold:
+            if calibration.accepts(evidence):
                 radius[index] = calibration.radius(evidence)
     return confidence, radius
 

@@ -27,7 +27,7 @@ MIN_WRONG_MATCHES = 3
 """Wrong matches from which the confidence is fitted to photos with a match only."""
 MIN_PHOTOS_PER_MAP = 10
 """Accepted photos of a map from which its common error is estimated."""
-FEATURES = ("similarity", "agreement", "inliers", "inlier_share", "coverage", "uniqueness", "layout")
+FEATURES = ("similarity", "agreement", "support")
 """Fields of Evidence that the confidence is computed from."""
 RANGED = ("tilt_deg", "ground_m", "similarity")
 """Fields of Evidence of which a calibration stores the range it was fitted to."""
@@ -45,7 +45,8 @@ class Calibration:
     """Maps evidence to confidence and radius.
 
     weights, offset: of a logistic score over FEATURES. steps: corners (score, probability) of a rising piecewise linear
-    function. threshold: confidence below which there is no fix. sources: the assumed 95 % errors that no photo shows.
+    function. threshold: confidence below which there is no fix. min_support: support below which a match is no fix,
+    whatever its confidence. sources: the assumed 95 % errors that no photo shows.
     refined, voted: errors of photos with and without a match. photos: how many it was fitted to. source: which
     photos. seen: lowest and highest value of each field of RANGED among the accepted photos; empty: unknown.
     matching: see MATCHING_VERSION. model: digest of the model it was fitted for; empty in an index, which has only one.
@@ -61,6 +62,7 @@ class Calibration:
     photos: int
     source: str
     seen: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+    min_support: float = 0.0
     matching: int = MATCHING_VERSION
     model: str = ""
 
@@ -69,6 +71,12 @@ class Calibration:
         score = float(features([evidence])[0] @ np.array(self.weights)) + self.offset
         scores, chances = np.array(self.steps).T
         return float(np.interp(score, scores, chances))
+
+    def accepts(self, evidence: Evidence) -> bool:
+        """Whether the evidence is enough for a fix, if its radius is known."""
+        if evidence.matched and evidence.support < self.min_support:
+            return False
+        return self.confidence(evidence) >= self.threshold
 
     def error_parts(self, evidence: Evidence) -> ErrorParts:
         """The parts of the 95 % radius in metres. They are wider for evidence unlike that of the calibration photos."""
@@ -118,6 +126,7 @@ class Calibration:
                 photos=int(content["photos"]),
                 source=str(content["source"]),
                 seen={name: (float(low), float(high)) for name, (low, high) in content["seen"].items()},
+                min_support=float(content.get("min_support", 0.0)),
                 matching=matching_of(content),
                 model=str(content.get("model", "")),
             )
@@ -191,7 +200,7 @@ def features(evidence: Sequence[Evidence]) -> Floats:
     """(n, len(FEATURES)) inputs of the logistic score."""
     return np.array(
         [
-            [math.log1p(each.inliers) if name == "inliers" else getattr(each, name) for name in FEATURES]
+            [math.log1p(each.support) if name == "support" else getattr(each, name) for name in FEATURES]
             for each in evidence
         ],
         dtype=np.float64,
@@ -206,6 +215,7 @@ def fit_calibration(
     offsets: ArrayLike | None = None,
     maps: Sequence[str] | None = None,
     sources: ErrorSources | None = None,
+    min_support: float = 0.0,
 ) -> Calibration:
     """Fit a calibration to located photos: their evidence, and their errors in metres (infinite outside the map).
 
@@ -213,6 +223,7 @@ def fit_calibration(
     them are left for a radius. offsets: (n, 2) errors to the east and to the north, NaN where unknown; with them, the
     common error of the photos of a map becomes the map's part of the radius. maps: the map of each photo, if there are
     several. sources: errors that the photos or the user's own do not show; the fit scales them to the errors found.
+    min_support: see `Calibration`.
     """
     x, errors = features(evidence), np.asarray(errors_m, dtype=np.float64)
     sources = sources or ErrorSources()
@@ -230,8 +241,9 @@ def fit_calibration(
     steps = _isotonic(scores, correct)
     chances = np.interp(scores, *np.array(steps).T)
     scales = np.array([each.scale_m for each in evidence])
-    threshold = _threshold(chances, correct, errors / scales, max_wrong)
-    accepted = chances >= threshold
+    allowed = ~matched | (np.array([each.support for each in evidence]) >= min_support)
+    threshold = _threshold(chances[allowed], correct[allowed], (errors / scales)[allowed], max_wrong)
+    accepted = allowed & (chances >= threshold)
     if offsets is not None:
         names = np.array(maps if maps is not None else [""] * len(errors))
         own, common = _split_common_error(np.asarray(offsets, dtype=np.float64), errors, accepted & correct, names)
@@ -256,6 +268,7 @@ def fit_calibration(
         voted=voted,
         photos=len(errors),
         source=source,
+        min_support=min_support,
         seen=_ranges([each for each, taken in zip(evidence, accepted & correct, strict=True) if taken]),
     )
 

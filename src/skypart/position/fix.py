@@ -63,8 +63,9 @@ class Evidence:
     """What the confidence and the radius of a fix are computed from.
 
     similarity: cosine of the best view. agreement: share of the votes for the strongest peak, 0..1. inliers: matched
-    keypoints that agree on one homography; inlier_share: as a share of all matches; coverage: share of the photo's area
-    in which there are inliers; all three are 0 if no match was accepted. scale_m: the expected error before
+    keypoints that agree on one homography; inlier_share: as a share of all matches; evenness: how evenly the
+    inliers are spread over the photo, see `skypart.position.matching.evenness`; all three are 0 if no match was
+    accepted. scale_m: the expected error before
     calibration, in metres. uniqueness: 1 less the inliers of the best match somewhere else, as a share of the inliers
     here; 1 if nothing else was compared, 0 without a match. layout: how clearly the photo lay on the best view, in
     standard deviations of all layouts, before it was matched; 0 without a match. tilt_deg: of the optical axis below
@@ -78,7 +79,7 @@ class Evidence:
     agreement: float
     inliers: float
     inlier_share: float
-    coverage: float
+    evenness: float
     scale_m: float
     uniqueness: float = 1.0
     layout: float = 0.0
@@ -89,6 +90,15 @@ class Evidence:
     def matched(self) -> bool:
         """Whether the position comes from a match with the map, not from the vote alone."""
         return self.inliers > 0
+
+    @property
+    def support(self) -> float:
+        """Inliers that speak for this place.
+
+        Those that other ground has too say nothing, and many in a small part of the photo say that only this part
+        matches: two cities may have the same stadium.
+        """
+        return self.inliers * self.uniqueness * self.evenness
 
 
 @dataclass(frozen=True)

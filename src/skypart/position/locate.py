@@ -57,18 +57,28 @@ class LastMatch:
 
 
 class Locator:
-    """Locates photos in one index with one model."""
+    """Locates photos in one index with one model.
 
-    def __init__(self, index: MapIndex, embedder: Embedder, options: LocateOptions | None = None) -> None:
+    calibration: used instead of that of the index or the default one.
+    """
+
+    def __init__(
+        self,
+        index: MapIndex,
+        embedder: Embedder,
+        options: LocateOptions | None = None,
+        *,
+        calibration: Calibration | None = None,
+    ) -> None:
         index.check_model(embedder.weights_digest)
         self.index, self.embedder = index, embedder
         self.reader = PatchReader(embedder)
         self.options = options or LocateOptions()
         self.search = MatchSearch(index, self.reader, self.options)
-        self.calibration = default_calibration()
+        self.calibration = calibration or default_calibration()
         self.calibrated = False
         self.outdated = ""  # why the index's own calibration is not used
-        if index.manifest.calibration is not None:
+        if calibration is None and index.manifest.calibration is not None:
             if matching_of(index.manifest.calibration) != MATCHING_VERSION:
                 self.outdated = "was made for another version of the matching"
             elif not index.manifest.calibration_fits:
@@ -203,7 +213,7 @@ class Locator:
         )
         if self.unknown_model:
             return replace(common, confidence=0.0, reason=UNKNOWN_MODEL)
-        if confidence < self.calibration.threshold or not math.isfinite(radius):
+        if not self.calibration.accepts(evidence) or not math.isfinite(radius):
             reason = "no place in this map resembles the photo clearly enough"
             if refined is None and hits and hits[0].map_name in self.index.missing:
                 reason = f"the map {hits[0].map_name} cannot be read to check the place"
@@ -236,7 +246,7 @@ def vote_evidence(hits: Sequence[Hit], peaks: Sequence[Peak], hints: Hints) -> E
         agreement=peaks[0].weight,
         inliers=0.0,
         inlier_share=0.0,
-        coverage=0.0,
+        evenness=0.0,
         scale_m=peaks[0].spread_m,
         uniqueness=0.0,
         tilt_deg=ASSUMED_TILT if hints.tilt_deg is None else hints.tilt_deg,
@@ -254,7 +264,7 @@ def match_evidence(refined: Refinement, hints: Hints, similarity: float, agreeme
         agreement=agreement,
         inliers=float(refined.match.inliers),
         inlier_share=refined.match.inlier_share,
-        coverage=refined.match.coverage,
+        evenness=refined.match.evenness,
         scale_m=SCALE_PER_MATCH * refined.ground_m / math.sqrt(refined.match.inliers),
         uniqueness=refined.uniqueness,
         layout=refined.layout,

@@ -11,8 +11,8 @@ from skypart.position.homography import Homography, Points, fit_homography, is_p
 
 TOLERANCE = 0.0125
 """Distance at which a match is an inlier, in edges of the image: some 4 pixels of those that are matched."""
-COVERAGE_EDGE = 6
-"""Cells along each edge of a photo, of which `coverage` is a share."""
+CELLS = 6
+"""Cells along each edge of a photo whose inliers are counted for `evenness`."""
 
 
 @dataclass(frozen=True)
@@ -20,13 +20,13 @@ class Match:
     """How a photo matches a view of the map.
 
     homography: from the photo to the view. inliers: matches that agree with it. inlier_share: inliers over all matches.
-    coverage: share of the photo's area in which there are inliers, see `coverage`.
+    evenness: how evenly the inliers are spread over the photo, see `evenness`.
     """
 
     homography: Homography
     inliers: int = 0
     inlier_share: float = 0.0
-    coverage: float = 0.0
+    evenness: float = 0.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,13 +58,19 @@ def match_keypoints(photo: ImageKeypoints, view: ImageKeypoints) -> Match | None
         return None
     matrix, inliers = found
     agrees = np.linalg.norm(transform(matrix, in_photo) - in_view, axis=1) <= TOLERANCE
-    return Match(matrix, inliers, inliers / len(in_photo), coverage(in_photo[agrees]))
+    return Match(matrix, inliers, inliers / len(in_photo), evenness(in_photo[agrees]))
 
 
-def coverage(points: Points) -> float:
-    """Share of the cells of a grid over an image that have at least one of the points (n, 2), in [0, 1]."""
-    cells = np.clip((points * COVERAGE_EDGE).astype(np.int64), 0, COVERAGE_EDGE - 1)
-    return len(np.unique(cells, axis=0)) / COVERAGE_EDGE**2
+def evenness(points: Points) -> float:
+    """How evenly points (n, 2) in [0, 1] are spread over an image: about 1 if at random, less if they crowd somewhere.
+
+    The cells of a grid that have a point, over the number expected of as many points at random places.
+    """
+    if not len(points):
+        return 0.0
+    cells = np.clip((points * CELLS).astype(np.int64), 0, CELLS - 1)
+    expected = CELLS**2 * (1.0 - (1.0 - 1.0 / CELLS**2) ** len(points))
+    return len(np.unique(cells, axis=0)) / expected
 
 
 def refine_position(match: Match, footprint: Footprint, aspect: float = 1.0) -> Refinement | None:

@@ -328,8 +328,8 @@ def layouts_to_try(hints: Hints, view: Footprint) -> LayoutRange:
 
 
 def match_quality(found: Refinement) -> tuple[int, float]:
-    """Sort key of refinements: the number of inliers, then the area that they cover."""
-    return found.match.inliers, found.match.coverage
+    """Sort key of refinements: the number of inliers, then their evenness."""
+    return found.match.inliers, found.match.evenness
 
 
 def _are_alike(one: Refinement, other: Refinement) -> bool:
