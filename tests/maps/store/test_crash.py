@@ -52,7 +52,7 @@ def kill_at(number: int) -> None:
 
     for name in ("fsync", "replace", "unlink"):
         setattr(os, name, dying(getattr(os, name)))
-    segment._write = dying(segment._write)  # type: ignore[assignment]
+    segment.write_array = dying(segment.write_array)  # type: ignore[assignment]
 
 
 def change(folder: Path) -> None:
