@@ -23,7 +23,8 @@ from skypart.experiments.measure import CLEAN, _rank_split, load_scores
 from skypart.experiments.plan import build_plan, read_plan, recipe_file
 from skypart.experiments.report import write_report
 from skypart.experiments.run import Comparison, Options, run_experiment
-from skypart.experiments.tables import Cell, Sheet, build_sheets, reference_of, row_plans
+from skypart.experiments.sheet import Cell, Sheet
+from skypart.experiments.tables import build_sheets, reference_of, row_plans
 from skypart.model import storage
 from skypart.model.storage import load_model
 from skypart.training.loop import Result, train
