@@ -10,10 +10,13 @@ of 95 %.
 import argparse
 import json
 import random
+import sys
 from collections import defaultdict
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import numpy as np
 from benchmarks.page import write_page

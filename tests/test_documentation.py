@@ -68,6 +68,15 @@ def test_links_lead_to_files_of_the_repository(page: str) -> None:
     assert not [target for target in targets if not (ROOT / target).exists()]
 
 
+def test_benchmarks_find_their_neighbours_when_run_as_their_pages_say() -> None:
+    """`python benchmarks/x.py` puts only that folder on the path; `python -m benchmarks.x` needs nothing."""
+    for file in sorted((ROOT / "benchmarks").glob("*.py")):
+        text = file.read_text(encoding="utf-8")
+        needs = "__main__" in text and re.search(r"^\s*from (benchmarks|tests)\.", text, re.M)
+        if needs and f"python -m benchmarks.{file.stem}" not in text:
+            assert "sys.path.insert(0, str(Path(__file__).resolve().parent" in text, file.name
+
+
 def test_the_readme_names_no_folder_that_a_clone_lacks() -> None:
     assert "../" not in README
 
