@@ -61,6 +61,18 @@ def test_the_readme_has_at_most_ten_results_with_one_number_each() -> None:
     assert all(len(re.findall(r"\d[\d.,]*", row[1])) == 1 for row in results)
 
 
+@pytest.mark.parametrize("page", PLAIN)
+def test_a_figure_that_is_a_link_is_on_the_page_it_leads_to(page: str) -> None:
+    """`[65 %](results/calibration.md)` needs a number there that is 65 when rounded as it is here."""
+    number = re.compile(r"\d+(?:,\d{3})*(?:\.\d+)?")
+    text = (ROOT / page).read_text(encoding="utf-8")
+    for shown, target in re.findall(r"\[(\d[^\]]*)\]\(([^)#]*results/[^)#]+\.md)\)", text):
+        figure = number.findall(shown)[0].replace(",", "")
+        digits = len(figure.partition(".")[2])
+        there = number.findall(((ROOT / page).parent / target).read_text(encoding="utf-8"))
+        assert f"{float(figure):.{digits}f}" in {f"{float(each.replace(',', '')):.{digits}f}" for each in there}, shown
+
+
 @pytest.mark.parametrize("page", ["README.md", "CONTRIBUTING.md", "CHANGELOG.md"])
 def test_links_lead_to_files_of_the_repository(page: str) -> None:
     targets = re.findall(r"\]\((?!https?:|#)([^)#]+)", (ROOT / page).read_text(encoding="utf-8"))
