@@ -66,7 +66,7 @@ def experiment(
 ) -> None:
     """Run one comparison of the paper: train, evaluate, compare, and write tables and figures."""
     from skypart.experiments.command import run_command
-    from skypart.experiments.run import Options
+    from skypart.experiments.jobs import Options
 
     run_command(
         name,
