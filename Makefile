@@ -39,7 +39,7 @@ lint: $(READY)
 	@$(BIN)/pytest -q --no-header --noconftest -p no:xdist tests/torture/test_unsafe_calls.py
 	@echo "==> hadolint, shellcheck, yamllint"
 	@$(BIN)/hadolint Dockerfile
-	@$(BIN)/shellcheck deploy/slurm/*.sbatch recipes/default-model/*.sh
+	@$(BIN)/shellcheck .ci/run deploy/slurm/*.sbatch recipes/default-model/*.sh
 	@$(BIN)/yamllint --strict deploy mkdocs.yml
 
 format: $(READY)

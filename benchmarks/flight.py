@@ -9,9 +9,12 @@ benchmarks/flight_frames.py and benchmarks/flight_rendered.py first, for the rea
 import argparse
 import json
 import math
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import numpy as np
 from benchmarks.flight_frames import ALTITUDE, FLIGHTS, TILT

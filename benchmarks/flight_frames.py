@@ -10,12 +10,15 @@ without frames. A frame each 3 s is for the locator; all of them, 2.5 a second, 
 
 import argparse
 import math
+import sys
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import cv2
 import numpy as np

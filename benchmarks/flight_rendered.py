@@ -11,10 +11,13 @@ height by 3 m and 0.5 m.
 import argparse
 import json
 import math
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import numpy as np
 from benchmarks.flight_frames import ALTITUDE, FLIGHTS, FOV, STYLES, TILT, RenderedFlight, map_file

@@ -10,12 +10,15 @@ of 95 %.
 import argparse
 import json
 import random
+import sys
 import time
 from collections import defaultdict
 from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import numpy as np
 from benchmarks.calibration import real_photos as calibration_photos

@@ -24,11 +24,15 @@ import numpy as np
 from benchmarks.page import write_page
 
 from skypart.atomic import write_text
+from skypart.embedding.patches import COMPACT_CHANNELS
 
 RESULTS = Path(__file__).resolve().parents[1] / "docs" / "results"
 DIMENSION = 768
 FOOTPRINT_BYTES = 32
 CODE_BYTES = 64
+PATCH_PX = 14
+TOKEN_PLACE_BYTES = 40
+"""Of the table that finds the patch tokens of a view: footprint and row."""
 
 
 @dataclass(frozen=True)
@@ -144,6 +148,8 @@ def page(speed: dict[str, Any], vectors: dict[str, Any], assumed: Assumptions) -
         key=lambda r: r["p50_ms"],
         default=max(vectors["results"], key=lambda r: r["recall"]),
     )
+    patches = (speed["input_px"] // PATCH_PX) ** 2
+    token_bytes = patches * COMPACT_CHANNELS + TOKEN_PLACE_BYTES
     rows: dict[str, list[str]] = {name: [] for name in ("views", "embedding", "storage", "search")}
     for region in REGIONS:
         count = region.views
@@ -159,7 +165,7 @@ def page(speed: dict[str, Any], vectors: dict[str, Any], assumed: Assumptions) -
         )
         rows["storage"].append(
             f"| {region.name} | {size(half)} | {dollars(half / 1e9 * assumed.object_gb_month)} | {size(codes)} | "
-            f"{dollars(codes / 1e9 * assumed.memory_gb_month)} |"
+            f"{dollars(codes / 1e9 * assumed.memory_gb_month)} | {size(count * token_bytes)} |"
         )
         probed = best["p50_ms"] * max(1.0, count / vectors["views"])
         rows["search"].append(
@@ -189,9 +195,11 @@ def page(speed: dict[str, Any], vectors: dict[str, Any], assumed: Assumptions) -
         "## Storage",
         f"float16: {2 * DIMENSION} bytes a view and {FOOTPRINT_BYTES} of footprint, on object storage.",
         f"Codes: {CODE_BYTES} bytes a view, 8 of row number and {FOOTPRINT_BYTES} of footprint, in memory.",
+        f"Patch tokens: {patches} patches of {COMPACT_CHANNELS} bytes and {TOKEN_PLACE_BYTES} of place, "
+        f"{token_bytes:,} bytes a view, in the index's folder; `--no-tokens` leaves them out.",
         "",
-        "| region | float16 | money a month | 64-byte codes | money a month |",
-        "|---|---:|---:|---:|---:|",
+        "| region | float16 | money a month | 64-byte codes | money a month | patch tokens |",
+        "|---|---:|---:|---:|---:|---:|",
         *rows["storage"],
         "",
         "## One query, on one core",

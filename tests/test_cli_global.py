@@ -115,10 +115,10 @@ def test_an_elevation_model_is_not_indexed(kind: str, run: Run, tmp_path: Path) 
 
 def test_a_closed_pipe_does_not_stop_a_command() -> None:
     code = (
-        "import sys, skypart.cli as cli\n"
+        "import sys, typer, skypart.cli as cli\n"
         "@cli.app.command()\n"
         "def talk() -> None:\n"
-        "    for number in range(20000): cli.typer.echo(f'line {number}')\n"
+        "    for number in range(20000): typer.echo(f'line {number}')\n"
         "    print('finished', file=sys.stderr)\n"
         "sys.argv = ['skypart', 'talk']\n"
         "cli.main()\n"

@@ -16,13 +16,12 @@ from skypart.version import __version__
 ROOT = Path(__file__).resolve().parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 PLAIN = [
-    "README.md",
-    *(f"docs/{name}.md" for name in ("index", "install", "limits", "method", "results/index", "results/default-model")),
-    *(f"docs/{name}.md" for name in ("data", "evaluation", "maps", "scale", "weather", "worlds")),
+    *("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md", "src/skypart/weights/README.md"),
+    *(f"docs/results/{name}.md" for name in ("index", "default-model", "install-size")),
     *(
         str(page.relative_to(ROOT))
-        for folder in ("tutorials", "howto")
-        for page in (ROOT / "docs" / folder).glob("*.md")
+        for folder in (".", "tutorials", "howto", "reference")
+        for page in sorted((ROOT / "docs" / folder).glob("*.md"))
     ),
 ]
 GENERATED = re.compile(r"<!-- figures -->.*?<!-- end -->", re.DOTALL)
@@ -38,9 +37,9 @@ def prose(text: str) -> list[str]:
 
 
 def rows(text: str) -> list[list[str]]:
-    """The cells of all table rows, without headings and what a benchmark wrote."""
+    """The cells of all table rows, without headings, code and what a benchmark wrote."""
     lines = [line for line in GENERATED.sub("", text).splitlines() if line.startswith("|") and "---" not in line]
-    return [[re.sub(r"\]\([^)]*\)", "]", cell) for cell in line.strip("|").split("|")] for line in lines]
+    return [[re.sub(r"\]\([^)]*\)|`[^`]*`", "]", cell) for cell in line.strip("|").split("|")] for line in lines]
 
 
 @pytest.mark.parametrize("page", PLAIN)
@@ -51,7 +50,7 @@ def test_no_sentence_has_more_than_30_words(page: str) -> None:
 
 @pytest.mark.parametrize("page", PLAIN)
 def test_no_cell_of_a_table_has_more_than_two_numbers(page: str) -> None:
-    number = re.compile(r"(?<![\w.-])\d[\d,.]*(?:e-\d+)?(?![\w-])")
+    number = re.compile(r"(?<![\w.@-])\d[\d,.]*(?:e-\d+)?(?![\w-])")
     crowded = [c for row in rows((ROOT / page).read_text(encoding="utf-8")) for c in row if len(number.findall(c)) > 2]
     assert not crowded
 
@@ -62,10 +61,31 @@ def test_the_readme_has_at_most_ten_results_with_one_number_each() -> None:
     assert all(len(re.findall(r"\d[\d.,]*", row[1])) == 1 for row in results)
 
 
+@pytest.mark.parametrize("page", PLAIN)
+def test_a_figure_that_is_a_link_is_on_the_page_it_leads_to(page: str) -> None:
+    """`[65 %](results/calibration.md)` needs a number there that is 65 when rounded as it is here."""
+    number = re.compile(r"\d+(?:,\d{3})*(?:\.\d+)?")
+    text = (ROOT / page).read_text(encoding="utf-8")
+    for shown, target in re.findall(r"\[(\d[^\]]*)\]\(([^)#]*results/[^)#]+\.md)\)", text):
+        figure = number.findall(shown)[0].replace(",", "")
+        digits = len(figure.partition(".")[2])
+        there = number.findall(((ROOT / page).parent / target).read_text(encoding="utf-8"))
+        assert f"{float(figure):.{digits}f}" in {f"{float(each.replace(',', '')):.{digits}f}" for each in there}, shown
+
+
 @pytest.mark.parametrize("page", ["README.md", "CONTRIBUTING.md", "CHANGELOG.md"])
 def test_links_lead_to_files_of_the_repository(page: str) -> None:
     targets = re.findall(r"\]\((?!https?:|#)([^)#]+)", (ROOT / page).read_text(encoding="utf-8"))
     assert not [target for target in targets if not (ROOT / target).exists()]
+
+
+def test_benchmarks_find_their_neighbours_when_run_as_their_pages_say() -> None:
+    """`python benchmarks/x.py` puts only that folder on the path; `python -m benchmarks.x` needs nothing."""
+    for file in sorted((ROOT / "benchmarks").glob("*.py")):
+        text = file.read_text(encoding="utf-8")
+        needs = "__main__" in text and re.search(r"^\s*from (benchmarks|tests)\.", text, re.M)
+        if needs and f"python -m benchmarks.{file.stem}" not in text:
+            assert "sys.path.insert(0, str(Path(__file__).resolve().parent" in text, file.name
 
 
 def test_the_readme_names_no_folder_that_a_clone_lacks() -> None:

@@ -24,6 +24,7 @@ FLOW = (
     "position",
     "bridge",
     "serve",
+    "cli",
 )
 
 

@@ -17,13 +17,16 @@ from skypart.datasets import open_dataset
 from skypart.datasets.records import Dataset, Position, Record, TestSplit
 from skypart.errors import SkyPartError
 from skypart.evaluation.protocol import Protocol, evaluate
+from skypart.experiments import estimate
 from skypart.experiments import run as module
 from skypart.experiments.command import run_command
+from skypart.experiments.jobs import Options, check_data, make_jobs
 from skypart.experiments.measure import CLEAN, _rank_split, load_scores
 from skypart.experiments.plan import build_plan, read_plan, recipe_file
 from skypart.experiments.report import write_report
-from skypart.experiments.run import Comparison, Options, run_experiment
-from skypart.experiments.tables import Cell, Sheet, build_sheets, reference_of, row_plans
+from skypart.experiments.run import Comparison, run_experiment
+from skypart.experiments.sheet import Cell, Sheet
+from skypart.experiments.tables import build_sheets, reference_of, row_plans
 from skypart.model import storage
 from skypart.model.storage import load_model
 from skypart.training.loop import Result, train
@@ -245,8 +248,8 @@ def test_a_second_call_trains_and_measures_nothing(
     done: tuple[Path, Path, Comparison], sues: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder, plan, found = done
-    for name in ("train", "measure", "time_steps"):
-        monkeypatch.setattr(module, name, lambda *_, name=name: pytest.fail(f"{name} was called"))
+    for place, name in ((module, "train"), (module, "measure"), (estimate, "time_steps")):
+        monkeypatch.setattr(place, name, lambda *_, name=name: pytest.fail(f"{name} was called"))
     again = run_experiment(str(plan), Options(out=folder / "out", data=sues, device="cpu"))
     assert again is not None
     assert [s.headline(CLEAN, "D2S") for s in again.rows["GeM"]] == [
@@ -365,11 +368,11 @@ def test_altitudes_are_needed_only_where_a_run_differs_by_them(sues: Path, tmp_p
     plan_file = write_plan(tmp_path, sues, PLAN.replace("head.kind=gem", "loss.alt=false"))
     plan = read_plan(plan_file)
     options = Options(out=tmp_path / "out", data=sues, device="cpu")
-    jobs = module._jobs(plan, plan_file, plan.presets["small"], options, dataset, (1,))
-    module._check_data(plan, dataset, jobs)
-    module._check_data(plan, without, jobs[:1])
+    jobs = make_jobs(plan, plan_file, plan.presets["small"], options, dataset, (1,))
+    check_data(plan, dataset, jobs)
+    check_data(plan, without, jobs[:1])
     with pytest.raises(SkyPartError, match=r"has no altitudes, so that mine cannot compare 'GeM'"):
-        module._check_data(plan, without, jobs)
+        check_data(plan, without, jobs)
 
 
 def test_a_disk_that_is_too_small_is_reported_before_training(
@@ -417,7 +420,7 @@ def test_a_run_stays_finished_when_recipes_gain_settings(done: tuple[Path, Path,
     folder, plan_file, _ = done
     plan = read_plan(plan_file)
     options = Options(out=folder / "out", data=sues, device="cpu")
-    job = module._jobs(plan, plan_file, plan.presets["small"], options, open_dataset(sues), (1,))[0]
+    job = make_jobs(plan, plan_file, plan.presets["small"], options, open_dataset(sues), (1,))[0]
     note = job.folder / "finished.json"
     before = note.read_text()
     assert job.finished

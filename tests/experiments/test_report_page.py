@@ -11,7 +11,8 @@ from matplotlib.figure import Figure
 
 from skypart.drawing.files import save_figure
 from skypart.experiments.report import write_report
-from skypart.experiments.tables import Cell, Sheet, weather_summary, write_sheets
+from skypart.experiments.sheet import Cell, Sheet, write_sheets
+from skypart.experiments.tables import weather_summary
 from skypart.images.weather import CONDITIONS, LABELS
 from skypart.model import SkyPart
 from skypart.model.storage import save_model

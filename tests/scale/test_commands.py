@@ -154,6 +154,11 @@ def test_calibrate_fits_the_same_calibration(folder: Path, tmp_path: Path) -> No
     ("command", "words", "message"),
     [
         ("index", ["--store", "milvus"], "unknown store address 'milvus'; use one that starts with"),
+        (
+            "index",
+            ["--store", "http://host:19530"],
+            "address http:; put milvus: before the address of a server, remote:",
+        ),
         ("index", ["--store", "milvus:host:19530"], "has no scheme; write milvus:http://host:19530"),
         ("index", ["--engine", "spark"], "--engine spark: unknown; choose one of local, ray"),
         ("index", ["--address", "head:6379"], "the local engine has no address; add --engine ray"),

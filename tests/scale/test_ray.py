@@ -2,6 +2,8 @@
 
 import json
 import os
+import shutil
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -14,7 +16,8 @@ import skypart
 from skypart.embedding import Embedder, load
 from skypart.errors import SkyPartError
 from skypart.maps.build import build_index
-from skypart.maps.engines import Engine, MapJob, open_engine
+from skypart.maps.engines import Engine, MapJob, open_engine, ray_data
+from skypart.maps.engines.ray_data import WAVE, BlockEmbedder, RayEngine, open_ray
 from skypart.maps.index import MapIndex
 from skypart.maps.views import ViewOptions
 from skypart.model import SkyPart, VisionTransformer
@@ -127,10 +130,15 @@ def assert_same(folder: Path, expected: MapIndex) -> None:
 
 
 def build(
-    cluster: Cluster, model: Path, town: Path, folder: Path, wrap: Callable[[Engine], Engine] = lambda engine: engine
+    cluster: Cluster,
+    model: Path,
+    town: Path,
+    folder: Path,
+    wrap: Callable[[Engine], Engine] = lambda engine: engine,
+    wave: int = WAVE,
 ) -> Embedder:
     embedder = load(model)
-    engine = wrap(open_engine("ray", cluster.cluster.address))
+    engine = wrap(open_ray(cluster.cluster.address, wave))
     try:
         build_index([str(town)], folder, embedder, str(model), OPTIONS, engine=engine)
     finally:
@@ -174,6 +182,54 @@ def test_lost_node_loses_and_duplicates_nothing(
     build(cluster, model, town, tmp_path / "i", lambda engine: Disturbed(engine, 3 * BLOCK, cluster.remove_node))
     assert len(cluster.nodes) == 1
     cluster.add_node()
+    assert_same(tmp_path / "i", expected)
+
+
+class PatientEmbedder(BlockEmbedder):
+    """Leaves a file named after its node beside the model, and after 4 blocks waits for that of a second node."""
+
+    def __init__(self, job: dict[str, Any], columns: Any) -> None:
+        super().__init__(job, columns)
+        self.nodes, self.blocks = Path(job["model"]).parent / "nodes", 0
+
+    def __call__(self, batch: dict[str, Any]) -> dict[str, Any]:
+        (self.nodes / ray.get_runtime_context().get_node_id()).touch()
+        end = time.monotonic() + 600
+        while self.blocks >= 4 and len(list(self.nodes.iterdir())) < 2:
+            assert time.monotonic() < end, "no second node took part"
+            time.sleep(0.1)
+        self.blocks += 1
+        return super().__call__(batch)
+
+
+def test_node_that_joins_later_takes_part(
+    cluster: Cluster, model: Path, town: Path, expected: MapIndex, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own = Path(shutil.copy(model, tmp_path))
+    (tmp_path / "nodes").mkdir()
+    monkeypatch.setattr(ray_data, "BlockEmbedder", PatientEmbedder)
+    while len(cluster.nodes) > 1:
+        cluster.remove_node()
+    build(cluster, own, town, tmp_path / "i", lambda engine: Disturbed(engine, BLOCK, cluster.add_node))
+    assert len(list((tmp_path / "nodes").iterdir())) == 2
+    assert_same(tmp_path / "i", expected)
+
+
+def test_more_than_one_wave_of_blocks_gives_the_same_result(
+    cluster: Cluster, model: Path, town: Path, expected: MapIndex, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waves: list[int] = []
+    embed_wave = RayEngine._embed_wave
+
+    def count(engine: RayEngine, job: MapJob, missing: list[int], advance: Callable[[int], None]) -> None:
+        waves.append(len(missing))
+        embed_wave(engine, job, missing, advance)
+
+    monkeypatch.setattr(RayEngine, "_embed_wave", count)
+    blocks = -(-expected.manifest.maps[0].views // BLOCK)
+    wave = blocks // 2 - 1
+    build(cluster, model, town, tmp_path / "i", wave=wave)
+    assert waves == [wave, wave, blocks - 2 * wave], "two whole waves and the rest"
     assert_same(tmp_path / "i", expected)
 
 

@@ -4,8 +4,10 @@ from rich.console import Console
 from rich.table import Table as RichTable
 
 from skypart.experiments.figures import draw_figures
-from skypart.experiments.run import Comparison, Options, run_experiment
-from skypart.experiments.tables import Sheet, build_sheets, write_sheets
+from skypart.experiments.jobs import Options
+from skypart.experiments.run import Comparison, run_experiment
+from skypart.experiments.sheet import Sheet, write_sheets
+from skypart.experiments.tables import build_sheets
 
 
 def run_command(name: str, options: Options) -> Comparison | None:

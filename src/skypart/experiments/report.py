@@ -12,7 +12,8 @@ from typing import Any
 from skypart.atomic import check_writable, write_text
 from skypart.errors import SkyPartError
 from skypart.evaluation.tables import QUOTED
-from skypart.experiments.tables import weather_summary, write_sheets
+from skypart.experiments.sheet import write_sheets
+from skypart.experiments.tables import weather_summary
 from skypart.model.storage import read_metadata
 from skypart.version import __version__
 

@@ -6,22 +6,20 @@ they belong to, and a record with the size and SHA-256 of both. They lie in the 
 
 import hashlib
 import json
-import math
 import os
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
-from io import BytesIO
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.lib import format as npy
 from numpy.typing import NDArray
 
 from skypart.atomic import atomic_path, sync_folder, write_text
 from skypart.embedding.patches import COMPACT_VERSION
 from skypart.errors import SkyPartError
 from skypart.geo.footprint import Footprint
+from skypart.maps.array_file import check_hash, check_size, read_header, write_array
 
 TOKENS_FOLDER = "tokens"
 HASH_LIMIT = 2 << 30
@@ -60,9 +58,9 @@ class ViewTokens:
         self.files = {folder / (stem + _TOKENS): record.tokens, folder / (stem + _PLACES): record.places}
         for path, file in self.files.items():
             _check_file(path, file, full=file.bytes <= HASH_LIMIT)
-        self._path, places_path = self.files
-        self._places, _ = _read_array(places_path, (record.shape[0], 5), np.dtype("<f8"), rows=record.shape[0])
-        _, self._start = _read_array(self._path, record.shape, np.dtype("|i1"), rows=0)
+        self._path, places = self.files
+        self._places = _read_places(places, record.shape[0])
+        self._start = _data_start(self._path, "|i1", record.shape)
 
     def find(self, view: Footprint) -> NDArray[np.int8] | None:
         """The tokens (patches, k) of a view; None if it is not stored."""
@@ -161,47 +159,41 @@ def _stem(map_name: str) -> str:
 
 
 def _write_array(path: Path, kind: str, shape: tuple[int, ...], blocks: Iterable[NDArray[Any]]) -> TokenFile:
-    """Write an array in .npy format block by block, and hash it on the way."""
-    header = BytesIO()
-    npy.write_array_header_1_0(header, {"descr": kind, "fortran_order": False, "shape": shape})
-    digest = hashlib.sha256(header.getvalue())
+    """Write an array block by block."""
     with atomic_path(path) as temporary, temporary.open("wb") as file:
-        file.write(header.getvalue())
-        for block in blocks:
-            data = np.ascontiguousarray(block, dtype=kind).data.cast("B")
-            digest.update(data)
-            file.write(data)
-        size = file.tell()
-    return TokenFile(size, digest.hexdigest())
+        return TokenFile(*write_array(file, kind, shape, blocks))
 
 
-def _read_array(path: Path, shape: tuple[int, ...], kind: np.dtype[Any], rows: int) -> tuple[NDArray[Any], int]:
-    """The first rows of an .npy file whose header must be as expected, and where its data start."""
+def _data_start(path: Path, kind: str, shape: tuple[int, ...]) -> int:
+    """Where the data begin in a file whose array must be of this type and shape."""
     try:
         with path.open("rb") as file:
-            npy.read_magic(file)
-            found, column_major, dtype = npy.read_array_header_1_0(file)
-            start = file.tell()
-            content = file.read(rows * math.prod(shape[1:]) * kind.itemsize)
-        if found != shape or dtype != kind or column_major:
-            raise ValueError("its shape is not the recorded one")
-        return np.frombuffer(content, dtype=kind).reshape(rows, *shape[1:]), start
+            start, column_major = read_header(file, path.stat().st_size, kind, shape)
+        if column_major:
+            raise ValueError("its rows are not contiguous")
+        return start
     except (ValueError, OSError) as error:
         raise _damaged(path, str(error)) from error
 
 
-def _check_file(path: Path, file: TokenFile, full: bool) -> None:
+def _read_places(path: Path, views: int) -> NDArray[np.float64]:
+    """(views, 5) latitude, longitude, metres, rotation and row of the tokens, ordered by latitude."""
+    start = _data_start(path, "<f8", (views, 5))
+    try:
+        return np.frombuffer(path.read_bytes(), dtype="<f8", offset=start).reshape(views, 5)
+    except (ValueError, OSError) as error:
+        raise _damaged(path, str(error)) from error
+
+
+def _check_file(path: Path, recorded: TokenFile, full: bool) -> None:
     """Raise if a file is missing or has changed."""
     try:
-        size = path.stat().st_size
-        if size != file.bytes:
-            raise _damaged(path, f"{size:,} bytes instead of {file.bytes:,}")
-        if full:
-            with path.open("rb") as opened:
-                if hashlib.file_digest(opened, "sha256").hexdigest() != file.sha256:
-                    raise _damaged(path, "its SHA-256 has changed")
-    except OSError as error:
-        raise _damaged(path, error.strerror or str(error)) from error
+        with path.open("rb") as file:
+            check_size(file, recorded.bytes)
+            if full:
+                check_hash(file, recorded.sha256)
+    except (ValueError, OSError) as error:
+        raise _damaged(path, getattr(error, "strerror", None) or str(error)) from error
 
 
 def _read_record(file: Path) -> TokenRecord:

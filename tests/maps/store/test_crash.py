@@ -50,9 +50,8 @@ def kill_at(number: int) -> None:
 
         return call
 
-    for name in ("fsync", "replace", "unlink"):
-        setattr(os, name, dying(getattr(os, name)))
-    segment._write = dying(segment._write)  # type: ignore[assignment]
+    for module, name in ((os, "fsync"), (os, "replace"), (os, "unlink"), (segment, "write_array")):
+        setattr(module, name, dying(getattr(module, name)))
 
 
 def change(folder: Path) -> None:

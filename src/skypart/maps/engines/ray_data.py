@@ -39,8 +39,8 @@ CONNECT_S = 10.0
 """Seconds to wait for a cluster to accept a connection."""
 
 
-def open_ray(address: str) -> Engine:
-    """Connect to the cluster at `address`; without one, start Ray on this machine."""
+def open_ray(address: str, wave: int = WAVE) -> Engine:
+    """Connect to the cluster at `address`; without one, start Ray on this machine. wave: blocks per dataset."""
     os.environ.setdefault("RAY_BACKEND_LOG_LEVEL", "fatal")  # we report errors ourselves, once
     os.environ.setdefault("RAY_ENABLE_AUTO_CONNECT", "0")  # else a thread that ends late would start a new cluster
     try:
@@ -63,7 +63,7 @@ def open_ray(address: str) -> Engine:
                 f"--address {address}: no Ray cluster answers there ({reason}); start one with "
                 "`ray start --head`, or correct the address"
             ) from error
-    return RayEngine(ray, started)
+    return RayEngine(ray, started, wave)
 
 
 def _check_reachable(address: str) -> None:
@@ -117,17 +117,18 @@ def _objects(values: list[bytes]) -> NDArray[np.object_]:
 
 
 class RayEngine:
-    """Embeds on all nodes of a cluster. started: whether to shut Ray down at the end."""
+    """Embeds on all nodes of a cluster. started: whether to shut Ray down at the end. wave: blocks per dataset."""
 
-    def __init__(self, ray: Any, started: bool) -> None:
+    def __init__(self, ray: Any, started: bool, wave: int = WAVE) -> None:
         self._ray = ray
         self._started = started
+        self._wave = wave
 
     def embed_map(self, job: MapJob, advance: Advance) -> None:
         """Write all missing blocks of `job`."""
         missing = job.missing(advance)
-        for first in range(0, len(missing), WAVE):
-            self._embed_wave(job, missing[first : first + WAVE], advance)
+        for first in range(0, len(missing), self._wave):
+            self._embed_wave(job, missing[first : first + self._wave], advance)
 
     def _embed_wave(self, job: MapJob, missing: list[int], advance: Advance) -> None:
         """Write the `missing` blocks of `job`."""

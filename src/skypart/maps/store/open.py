@@ -53,9 +53,10 @@ def _engine(address: str, place: str) -> Callable[[str, Path, bool], Store]:
     if not colon or scheme not in STORES:
         named = f"{scheme}:" if colon else repr(scheme)
         known = ", ".join(f"{name}:" for name in sorted(STORES))
-        raise SkyPartError(
-            f"{place}: unknown store address {named}; use one that starts with {known}, or register the store first"
-        )
+        remedy = f"use one that starts with {known}, or register the store first"
+        if scheme in ("http", "https", "s3"):
+            remedy = "put milvus: before the address of a server, remote: before that of published views"
+        raise SkyPartError(f"{place}: unknown store address {named}; {remedy}")
     module, _, function = STORES[scheme].partition(":")
     opener: Callable[[str, Path, bool], Store] = getattr(import_module(module), function)
     return opener

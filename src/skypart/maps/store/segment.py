@@ -2,26 +2,23 @@
 
 import hashlib
 import mmap
-import os
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from io import BufferedReader, BytesIO
 from pathlib import Path
-from typing import Any, BinaryIO, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
-from numpy.lib import format as npy
 from numpy.typing import NDArray
 
 from skypart.atomic import atomic_path
 from skypart.errors import SkyPartError
+from skypart.maps.array_file import HEADER_BYTES, check_hash, check_size, read_header, write_array
 from skypart.maps.store.interface import COLUMNS
 from skypart.maps.store.manifest import BLOCK_BYTES, FOOTPRINTS, VECTORS, FileRecord, SegmentRecord, block_hash
 
 SMALL_BYTES = 2 << 20
 """Vectors up to this size are read instead of mapped, so that many small maps do not each hold a mapping."""
-_HEADER_BYTES = 1_024
-"""Larger than the header of any .npy file written here (128)."""
 Vectors: TypeAlias = NDArray[np.float16]
 FootprintTable: TypeAlias = NDArray[np.float64]
 
@@ -62,33 +59,15 @@ def write_segment(
     stem = f"{rows[0][0]:012d}-{len(footprints)}"
     shape = (len(footprints), dimension)
     with atomic_path(folder / (stem + VECTORS)) as temporary, temporary.open("wb") as file:
-        vector_record = _write(file, stem + VECTORS, "<f2", shape, vectors)
+        size, digest = write_array(file, "<f2", shape, vectors)
         file.flush()
-        vector_record = vector_record.model_copy(update={"blocks": tuple(_block_hashes(temporary))})
+        hashes = tuple(_block_hashes(temporary))
+    vector_record = FileRecord(name=stem + VECTORS, bytes=size, sha256=digest, blocks=hashes)
     with atomic_path(folder / (stem + FOOTPRINTS)) as temporary, temporary.open("wb") as file:
         columns = (np.ascontiguousarray(column) for column in footprints.T)
-        footprint_record = _write(file, stem + FOOTPRINTS, "<f8", footprints.shape, columns, column_major=True)
+        size, digest = write_array(file, "<f8", footprints.shape, columns, column_major=True)
+    footprint_record = FileRecord(name=stem + FOOTPRINTS, bytes=size, sha256=digest)
     return SegmentRecord(map_name=map_name, rows=rows, vectors=vector_record, footprints=footprint_record)
-
-
-def _write(
-    file: BinaryIO,
-    name: str,
-    kind: str,
-    shape: tuple[int, ...],
-    blocks: Iterable[NDArray[Any]],
-    column_major: bool = False,
-) -> FileRecord:
-    """Write an array in .npy format and hash it on the way. kind: dtype, such as `<f2`."""
-    header = BytesIO()
-    npy.write_array_header_1_0(header, {"descr": kind, "fortran_order": column_major, "shape": shape})
-    file.write(header.getvalue())
-    digest = hashlib.sha256(header.getvalue())
-    for block in blocks:
-        data = np.ascontiguousarray(block, dtype=kind).data.cast("B")
-        digest.update(data)
-        file.write(data)
-    return FileRecord(name=name, bytes=file.tell(), sha256=digest.hexdigest())
 
 
 def _block_hashes(path: Path) -> Iterator[str]:
@@ -108,7 +87,7 @@ def open_segment(folder: Path, record: SegmentRecord, dimension: int, full_check
     footprints = _as_array(content, folder / record.footprints.name, record, "<f8", (record.views, len(COLUMNS)))
     with open_file(folder, record, record.vectors) as file:
         if full_check:
-            check_hash(file, path, record, record.vectors)
+            check_content(file, path, record, record.vectors)
         if record.vectors.bytes > SMALL_BYTES:
             mapped = mmap.mmap(file.fileno(), record.vectors.bytes, access=mmap.ACCESS_READ)
             vectors = _as_array(mapped, path, record, "<f2", (record.views, dimension))
@@ -118,14 +97,12 @@ def open_segment(folder: Path, record: SegmentRecord, dimension: int, full_check
         return Segment(path, record, vectors, footprints, None)
 
 
-def check_hash(file: BufferedReader, path: Path, record: SegmentRecord, file_record: FileRecord) -> None:
+def check_content(file: BufferedReader, path: Path, record: SegmentRecord, file_record: FileRecord) -> None:
     """Raise if the SHA-256 of an open file differs from the recorded one."""
     try:
-        digest = hashlib.file_digest(file, "sha256").hexdigest()
-    except OSError as error:
-        raise damage_error(path, record, str(error.strerror or error)) from error
-    if digest != file_record.sha256:
-        raise damage_error(path, record, "its SHA-256 has changed")
+        check_hash(file, file_record.sha256)
+    except (OSError, ValueError) as error:
+        raise damage_error(path, record, getattr(error, "strerror", None) or str(error)) from error
 
 
 def damage_error(path: Path, record: SegmentRecord, how: str) -> SkyPartError:
@@ -145,10 +122,11 @@ def open_file(folder: Path, record: SegmentRecord, file_record: FileRecord) -> B
         raise
     except OSError as error:
         raise SkyPartError(f"cannot read {path}: {error.strerror or error}; check its permissions") from error
-    size = os.fstat(file.fileno()).st_size
-    if size != file_record.bytes:
+    try:
+        check_size(file, file_record.bytes)
+    except ValueError as error:
         file.close()
-        raise damage_error(path, record, f"{size:,} bytes instead of {file_record.bytes:,}")
+        raise damage_error(path, record, str(error)) from error
     return file
 
 
@@ -156,17 +134,9 @@ def _as_array(
     content: bytes | mmap.mmap, path: Path, record: SegmentRecord, kind: str, shape: tuple[int, int]
 ) -> NDArray[Any]:
     """The array in an .npy file, without copying it."""
-    header = BytesIO(content[:_HEADER_BYTES])
     try:
-        npy.read_magic(header)
-        found, column_major, dtype = npy.read_array_header_1_0(header)
+        start, column_major = read_header(BytesIO(content[:HEADER_BYTES]), len(content), kind, shape)
     except ValueError as error:
         raise damage_error(path, record, str(error)) from error
-    if (
-        found != shape
-        or dtype != np.dtype(kind)
-        or len(content) != header.tell() + shape[0] * shape[1] * dtype.itemsize
-    ):
-        raise damage_error(path, record, f"not a {shape[0]:,} x {shape[1]:,} array of type {kind}")
-    flat = np.frombuffer(content, dtype=kind, offset=header.tell())
+    flat = np.frombuffer(content, dtype=kind, offset=start)
     return flat.reshape(shape[::-1]).T if column_major else flat.reshape(shape)

@@ -16,7 +16,7 @@ from skypart.geo.footprint import Footprint
 from skypart.maps.store.area import check_area, is_inside
 from skypart.maps.store.interface import COLUMNS, Hit, Within
 from skypart.maps.store.manifest import StoreManifest, read_manifest
-from skypart.maps.store.segment import Segment, Vectors, check_hash, damage_error, open_file, open_segment
+from skypart.maps.store.segment import Segment, Vectors, check_content, damage_error, open_file, open_segment
 
 GATHER_ROWS = 16_384
 """Maximum number of views copied together at a time when only some views are searched."""
@@ -187,7 +187,7 @@ def find_damage(folder: Path, manifest: StoreManifest) -> list[str]:
         for file_record in record.files:
             try:
                 with open_file(folder, record, file_record) as file:
-                    check_hash(file, folder / file_record.name, record, file_record)
+                    check_content(file, folder / file_record.name, record, file_record)
             except SkyPartError as error:
                 problems.append(str(error))
     return problems

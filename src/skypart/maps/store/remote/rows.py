@@ -4,8 +4,8 @@ from collections.abc import Iterator, Sequence
 from io import BytesIO
 
 import numpy as np
-from numpy.lib import format as npy
 
+from skypart.maps.array_file import HEADER_BYTES, read_header
 from skypart.maps.store.manifest import BLOCK_BYTES, SegmentRecord, StoreManifest, block_hash
 from skypart.maps.store.remote.bucket import Bucket
 from skypart.maps.store.remote.cache import BlockCache
@@ -19,16 +19,13 @@ class RemoteRows:
     def __init__(self, bucket: Bucket, cache: BlockCache, record: SegmentRecord, dimension: int) -> None:
         self._bucket, self._cache, self._file = bucket, cache, record.vectors
         self._views, self._dimension = record.views, dimension
-        header = BytesIO(self._bytes(0, min(256, self._file.bytes)))
+        header = self._bytes(0, min(HEADER_BYTES, self._file.bytes))
         try:
-            npy.read_magic(header)
-            shape, column_major, kind = npy.read_array_header_1_0(header)
+            self._start, column_major = read_header(BytesIO(header), self._file.bytes, "<f2", (self._views, dimension))
+            if column_major:
+                raise ValueError("its rows are not contiguous")
         except ValueError as error:
             raise bucket.damage(self._file.name, str(error)) from error
-        self._start = header.tell()
-        wanted = self._start + 2 * self._views * dimension
-        if shape != (self._views, dimension) or column_major or kind != np.dtype("<f2") or wanted != self._file.bytes:
-            raise bucket.damage(self._file.name, f"not a {self._views:,} x {dimension:,} array of type <f2")
 
     def __len__(self) -> int:
         """Number of views."""
