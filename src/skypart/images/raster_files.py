@@ -3,6 +3,7 @@
 import os
 import stat
 import warnings
+from bisect import bisect_left
 from collections.abc import Callable
 from functools import lru_cache, partial
 from pathlib import Path
@@ -87,16 +88,22 @@ def sidecars(path: str) -> tuple[Path, ...]:
 
 
 @lru_cache(maxsize=4096)
-def _sidecars(file: Path, _: int) -> tuple[Path, ...]:
+def _sidecars(file: Path, changed: int) -> tuple[Path, ...]:
+    names, start = _names(file.parent, changed), f"{file.stem}."
     beside = []
-    with os.scandir(file.parent) as entries:
-        for entry in entries:
-            if entry.name.startswith(f"{file.stem}.") and entry.name != file.name:
-                check_plain(file.parent / entry.name)
-                beside.append(file.parent / entry.name)
-                if len(beside) > MAX_SIDECARS:
-                    break
+    for name in names[bisect_left(names, start) :]:
+        if not name.startswith(start) or len(beside) > MAX_SIDECARS:
+            break
+        if name != file.name:
+            check_plain(file.parent / name)
+            beside.append(file.parent / name)
     return (file, *beside)
+
+
+@lru_cache(maxsize=8)
+def _names(folder: Path, _: int) -> list[str]:
+    """The sorted names in a folder: listed once, since a folder of n maps would be listed n times otherwise."""
+    return sorted(os.listdir(folder))
 
 
 def check_plain(path: Path) -> None:
