@@ -1,23 +1,31 @@
 """The ONNX Runtime runtime: runs `model.onnx` files that `skypart export` wrote."""
 
 import os
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
+from skypart.confine import run_confined
 from skypart.embedding.exported import INPUT, PARTS, ExportContract, ExportedEmbedder, check_options
 from skypart.embedding.interface import Inputs
-from skypart.embedding.shipped import shipped_graph, verified_graph
+from skypart.embedding.shipped import shipped_graph, shipped_model, verified_graph
 from skypart.errors import SkyPartError
 
 INSTALL = "ONNX Runtime is not installed; pip install onnxruntime"
 
 
 class OnnxEmbedder(ExportedEmbedder):
-    """A model in ONNX Runtime on the CPU. threads: None takes OMP_NUM_THREADS, or all cores."""
+    """A model in ONNX Runtime on the CPU.
 
-    def __init__(self, file: Path, contract: ExportContract, threads: int | None = None) -> None:
+    threads: None takes OMP_NUM_THREADS, or all cores. beside: files that the graph may read its weights from. The
+    runtime and its threads can open no other file, and no connection.
+    """
+
+    def __init__(
+        self, file: Path, contract: ExportContract, threads: int | None = None, beside: Sequence[Path] = ()
+    ) -> None:
         try:
             import onnxruntime
         except ImportError as error:
@@ -29,7 +37,11 @@ class OnnxEmbedder(ExportedEmbedder):
         options.log_severity_level = 3
         self._version: str = onnxruntime.__version__
         try:
-            self._session = onnxruntime.InferenceSession(str(file), options, providers=["CPUExecutionProvider"])
+            self._session = run_confined(
+                lambda: onnxruntime.InferenceSession(str(file), options, providers=["CPUExecutionProvider"]),
+                [file, *beside],
+                [file.parent],
+            )
         except Exception as error:  # the runtime has its own exceptions, without a common base
             raise SkyPartError(
                 f"{file}: ONNX Runtime cannot load it ({str(error).splitlines()[0]}); export it again"
@@ -61,7 +73,10 @@ def load_onnx(name: str, device: str = "cpu", size: int | None = None, readout: 
 
 def load_shipped(name: str, device: str = "cpu", size: int | None = None, readout: str | None = None) -> OnnxEmbedder:
     """Load the shipped model from its ONNX graph, after a check of its SHA-256."""
-    return load_onnx(str(verified_graph()), device, size, readout)
+    graph = verified_graph()
+    contract = ExportContract.read(graph)
+    check_options(name, contract, device, size, readout)
+    return OnnxEmbedder(graph, contract, beside=[shipped_model()])
 
 
 def shipped_size() -> int:
