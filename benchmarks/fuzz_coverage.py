@@ -2,8 +2,8 @@
 
 Needs atheris (`pip install atheris==3.0.0`, which has wheels for CPython on Linux x86-64 only; it is not among our
 dependencies). Uses the targets and the corpus of tests/torture/fuzz.py. Each target runs in its own process with 1 GB
-of memory beyond what importing takes, and 5 s per input. The same command resumes: targets that have a result in DIR
-are skipped. `python -m benchmarks.torture --page-only` copies the figures into docs/results/torture.md.
+of memory beyond what importing takes, and 5 s per input. A target ends after --runs inputs or --seconds seconds. The
+same command resumes: targets that have a result in DIR are skipped. `python -m benchmarks.torture --page-only` copies the figures into docs/results/torture.md.
 """
 
 import argparse
@@ -11,22 +11,24 @@ import importlib
 import json
 import os
 import re
+import sqlite3
+import struct
 import subprocess
 import sys
 import tempfile
 import time
+import zlib
+from contextlib import suppress
 from pathlib import Path
 
-TARGETS = (
-    *("xmp", "exif", "pmtiles", "mbtiles", "table", "tile-metadata", "prj", "aux-xml", "index-json"),
-    *("store-manifest", "recipe", "plan", "truth-csv", "labelled", "form", "srt", "telemetry-csv", "tlog"),
-    *("world-index", "world-meta"),
-)
-"""Readers of tests/torture/fuzz.py whose parsing is ours; coverage of libtiff or libjpeg cannot be measured here."""
+from tests.torture.names import NAMES
+
+TARGETS = NAMES
+"""Every reader of tests/torture/fuzz.py. Only Python code is measured: of libtiff or libjpeg no coverage is seen."""
 SECONDS, MEMORY_MB = 5, 1024
 
 
-def fuzz_here(name: str, runs: int, out: Path) -> None:
+def fuzz_here(name: str, runs: int, seconds: int, out: Path) -> None:
     """Fuzz one target in this process, which ends. A foreign exception leaves the input in `out`."""
     atheris = importlib.import_module("atheris")
 
@@ -56,24 +58,32 @@ def fuzz_here(name: str, runs: int, out: Path) -> None:
                 if "\n" in str(error):
                     raise RuntimeError("a message of several lines") from error
 
+    def mutated(data: bytes, most: int, seed: int) -> bytes:
+        """Half of the time mutated inside of what checksums, lengths or compression protect."""
+        if target.inside is not None and seed % 2:
+            with suppress(ValueError, OSError, EOFError, IndexError, struct.error, zlib.error, sqlite3.Error):
+                return target.inside(data, lambda piece: bytes(atheris.Mutate(piece, len(piece) + 64)))[:most]
+        return bytes(atheris.Mutate(data, most))
+
     used = int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") >> 20
     options = [
         f"-runs={runs}",
+        f"-max_total_time={seconds}",
         f"-timeout={SECONDS}",
         f"-rss_limit_mb={used + MEMORY_MB}",
         f"-artifact_prefix={out}/{name}-",
-        "-max_len=65536",
+        f"-max_len={max(65_536, *(2 * len(seed) for seed in target.seeds))}",
         "-print_final_stats=1",
     ]
-    atheris.Setup([sys.argv[0], *options, str(inputs)], one_input)
+    atheris.Setup([sys.argv[0], *options, str(inputs)], one_input, custom_mutator=mutated)
     atheris.Fuzz()
 
 
-def fuzz_target(name: str, runs: int, out: Path) -> dict[str, object]:
+def fuzz_target(name: str, runs: int, seconds: int, out: Path) -> dict[str, object]:
     """Fuzz one target in a process of its own. The figures that libFuzzer prints."""
     start = time.time()
     command = [sys.executable, "-m", "benchmarks.fuzz_coverage", "--child", name]
-    command += ["--runs", str(runs), "--out", str(out)]
+    command += ["--runs", str(runs), "--seconds", str(seconds), "--out", str(out)]
     done = subprocess.run(command, capture_output=True, text=True, errors="replace", check=False)
     (out / f"{name}.log").write_text(done.stderr[-20_000:])
     executed = re.findall(r"number_of_executed_units: (\d+)|^#(\d+)\s", done.stderr, re.MULTILINE)
@@ -93,6 +103,7 @@ def fuzz_target(name: str, runs: int, out: Path) -> dict[str, object]:
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--runs", type=int, default=10_000, help="Inputs per target.")
+    parser.add_argument("--seconds", type=int, default=0, help="Seconds per target; 0 for no limit.")
     parser.add_argument("--only", default="", help="Targets, comma-separated.")
     parser.add_argument("--out", type=Path, default=Path("torture-out/coverage"))
     parser.add_argument("--child", default="", help=argparse.SUPPRESS)
@@ -100,13 +111,15 @@ def main() -> None:
     out: Path = given.out.resolve()
     out.mkdir(parents=True, exist_ok=True)
     if given.child:
-        fuzz_here(given.child, given.runs, out)
+        fuzz_here(given.child, given.runs, given.seconds, out)
         return
     for name in given.only.split(",") if given.only else TARGETS:
         result = out / f"{name}.json"
-        if result.is_file() and json.loads(result.read_text())["inputs"] >= given.runs:
-            continue
-        found = fuzz_target(name, given.runs, out)
+        if result.is_file():
+            before = json.loads(result.read_text())
+            if before["inputs"] >= given.runs or before["seconds"] >= given.seconds > 0:
+                continue
+        found = fuzz_target(name, given.runs, given.seconds, out)
         result.write_text(json.dumps(found, indent=1) + "\n")
         print(json.dumps(found), flush=True)
 
