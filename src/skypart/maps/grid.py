@@ -14,6 +14,7 @@ from pyproj.exceptions import CRSError, ProjError
 from rasterio.transform import Affine
 
 from skypart.errors import SkyPartError
+from skypart.geo.crs_files import files_elsewhere
 from skypart.geo.footprint import Bounds
 from skypart.geo.geodesy import GEOD, Degrees, FloatArray, wrap_longitude
 
@@ -207,7 +208,11 @@ def parse_crs(definition: str, source: str) -> CrsPlane:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
+            if elsewhere := files_elsewhere(definition):
+                raise CRSError(f"it names the file {elsewhere[0][:60]}, which is not followed")
             plane = crs_plane(definition)
+            if elsewhere := files_elsewhere(plane.crs.to_wkt()):  # of another notation, as JSON
+                raise CRSError(f"it names the file {elsewhere[0][:60]}, which is not followed")
             if plane.crs.is_compound:
                 plane = crs_plane(plane.crs.sub_crs_list[0].to_wkt())
             code = plane.crs.to_epsg(min_confidence=100)
