@@ -258,6 +258,32 @@ def test_the_command_line_forgets_formats_that_refer_to_others() -> None:
     assert done.stdout.strip().endswith("['GTiff']")
 
 
+# --- links ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("suffix", [".tif.ovr", ".tif.msk", ".tif.aux.xml", ".tfw", ".prj"])
+def test_links_beside_a_map_may_not_leave_its_folder(suffix: str, tmp_path: Path) -> None:
+    """A link called town.tif.ovr showed the pixels of another raster as those of the map."""
+    town = write_ground(tmp_path / "town.tif")
+    (tmp_path / "elsewhere").mkdir()
+    private = write_ground(tmp_path / "elsewhere" / "private.tif")
+    beside = tmp_path / f"town{suffix}"
+    beside.symlink_to(private)
+    with pytest.raises(SkyPartError, match=r"town\..*: is a link to a file outside the folder"):
+        open_maps([str(town)])
+
+
+def test_links_beside_a_link_may_lead_to_where_its_target_is(tmp_path: Path) -> None:
+    """As in folders of links, and in the cache of Hugging Face."""
+    for name in ("blobs", "names"):
+        (tmp_path / name).mkdir()
+    write_ground(tmp_path / "blobs" / "c0ffee")
+    (tmp_path / "blobs" / "beef").write_text("<PAMDataset></PAMDataset>")
+    (tmp_path / "names" / "town.tif").symlink_to(tmp_path / "blobs" / "c0ffee")
+    (tmp_path / "names" / "town.tif.aux.xml").symlink_to(tmp_path / "blobs" / "beef")
+    assert open_maps([str(tmp_path / "names" / "town.tif")])[0].name == "town"
+
+
 # --- coordinate systems ---------------------------------------------------------------------------------------------
 
 PLANE = "+proj=utm +zone=43 +ellps=WGS84"

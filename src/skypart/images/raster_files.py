@@ -81,7 +81,8 @@ def open_raster(path: str, driver: str, name: str = "") -> Any:
 def sidecars(path: str) -> tuple[Path, ...]:
     """A file and those beside it with the same stem (world file, .prj, .ovr, .aux.xml, ...).
 
-    Raises if one is a pipe or a device: GDAL would wait for it for ever.
+    Raises if one is a pipe or a device: GDAL would wait for it for ever. Raises for a link that leaves the folder of
+    the file and that of its target: GDAL would read what it leads to as part of the file.
     """
     file = Path(path)
     return _sidecars(file, file.parent.stat().st_mtime_ns)
@@ -90,13 +91,17 @@ def sidecars(path: str) -> tuple[Path, ...]:
 @lru_cache(maxsize=4096)
 def _sidecars(file: Path, changed: int) -> tuple[Path, ...]:
     names, start = _names(file.parent, changed), f"{file.stem}."
+    homes = {file.parent.resolve(), file.resolve().parent}
     beside = []
     for name in names[bisect_left(names, start) :]:
         if not name.startswith(start) or len(beside) > MAX_SIDECARS:
             break
         if name != file.name:
-            check_plain(file.parent / name)
-            beside.append(file.parent / name)
+            path = file.parent / name
+            check_plain(path)
+            if path.is_symlink() and path.exists() and path.resolve().parent not in homes:
+                raise SkyPartError(f"{path}: is a link to a file outside the folder of {file.name}; copy it there")
+            beside.append(path)
     return (file, *beside)
 
 
