@@ -8,17 +8,17 @@ _HOST = re.compile(r"(?:\[(?P<address>[0-9a-f:.]{2,45})\]|(?P<name>[a-z0-9._-]{1
 
 def host_name(header: str) -> str:
     """The name in a Host header in lower case, without port and IPv6 brackets; empty if the header is malformed."""
-    found = _HOST.fullmatch(header.strip().lower())
+    found = _HOST.fullmatch(header.strip(" \t").lower())
     return "" if found is None else (found["address"] or found["name"])
 
 
 def is_own_origin(origin: str, host: str) -> bool:
     """Whether an Origin header names the server that the Host header names; ports count."""
-    scheme, separator, rest = origin.strip().lower().partition("://")
+    scheme, separator, rest = origin.strip(" \t").lower().partition("://")
     port = {"http": "80", "https": "443"}.get(scheme)
     if not separator or port is None:
         return False  # also "null", which sandboxed pages send
-    one, other = _HOST.fullmatch(rest), _HOST.fullmatch(host.strip().lower())
+    one, other = _HOST.fullmatch(rest), _HOST.fullmatch(host.strip(" \t").lower())
     if one is None or other is None or host_name(rest) != host_name(host):
         return False
     return (one["port"] or port) == (other["port"] or port)
@@ -35,5 +35,5 @@ def is_foreign_page(origin: str | None, host: str, accepted: frozenset[str] | No
         return True
     if origin is None:
         return False
-    scheme, separator, rest = origin.strip().lower().partition("://")
+    scheme, separator, rest = origin.strip(" \t").lower().partition("://")
     return not separator or scheme not in ("http", "https") or host_name(rest) != name

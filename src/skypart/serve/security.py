@@ -69,6 +69,9 @@ class SecurityMiddleware:
 
     def _check(self, method: str, path: str, headers: Headers) -> HttpError | None:
         """The error that rejects a request; None if it is allowed."""
+        if "content-length" in headers and "transfer-encoding" in headers:  # a proxy may see another end of the body
+            close = {"Connection": "close"}
+            return HttpError(400, "a request has Content-Length or Transfer-Encoding, not both", close)
         name = host_name(headers.get("host", ""))
         if len(headers.getlist("host")) > 1 or not name or (self._hosts is not None and name not in self._hosts):
             shown = name or headers.get("host", "")[:80]
