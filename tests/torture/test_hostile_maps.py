@@ -257,6 +257,28 @@ def test_a_pipe_beside_an_mbtiles_file_is_refused(suffix: str, tmp_path: Path) -
     refused(tmp_path / "town.mbtiles", f"town.mbtiles{suffix}: is not a file but a pipe or device; remove it")
 
 
+@pytest.mark.parametrize("suffix", ["-wal", "-journal", "-shm"])
+@pytest.mark.parametrize("kind", ["pipe", "link", "dangling link"])
+def test_files_beside_the_target_of_a_linked_mbtiles_file_are_checked(suffix: str, kind: str, tmp_path: Path) -> None:
+    """SQLite waits for a pipe there, and makes the file that a dangling link names, wherever that is."""
+    (tmp_path / "real").mkdir()
+    real = write_mbtiles(tmp_path / "real" / "m.mbtiles", FEW)
+    base = sqlite3.connect(real)
+    base.execute("PRAGMA journal_mode = WAL")
+    base.close()
+    beside, outside = real.with_name(real.name + suffix), tmp_path / "outside"
+    if kind == "link":
+        outside.write_bytes(b"private")
+    if kind == "pipe":
+        os.mkfifo(beside)
+    else:
+        beside.symlink_to(outside)
+    (tmp_path / "town.mbtiles").symlink_to(real)
+    for path in (real, tmp_path / "town.mbtiles"):
+        refused(path, "is a link|pipe or device")
+    assert outside.exists() == (kind == "link") and (kind != "link" or outside.read_bytes() == b"private")
+
+
 def test_a_pipe_in_a_world_or_a_store_is_refused(tmp_path: Path) -> None:
     for name in ("a_meta.json", "manifest.json"):
         os.mkfifo(tmp_path / name)
