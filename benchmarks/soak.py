@@ -2,8 +2,8 @@
 
 32 clients send photos to `skypart serve`; one request in ten is hostile. Before the load, every photo is located by the
 quiet server; under load each answer must be the same. Fails on a wrong answer, on a 5xx other than a declared 503, on
-memory or file handles that grow (see MAX_MB_PER_MINUTE), and if the server ends. Without --index, the town of `skypart demo` is rendered and
-indexed in --work, once. Writes the page even when it is interrupted, and the server's log to --work.
+memory or file handles that grow (see MAX_MB_PER_MINUTE), and if the server ends. Without --index, the town of
+`skypart demo` is rendered and indexed in --work, once. Writes the page even when it is interrupted, and the server's log to --work.
 """
 
 import argparse
@@ -45,8 +45,8 @@ MAX_HANDLES_GROWTH = 40
 
 @dataclass
 class Log:
-    """What was seen. answers: by kind and status. wrong: what must not be. samples: seconds, MB of the server, open files,
-    MB of its decoders."""
+    """What was seen. answers: by kind and status. wrong: what must not be. samples: seconds, MB of the server, open
+    files, MB of its decoders."""
 
     answers: Counter[tuple[str, int]] = field(default_factory=Counter)
     wrong: list[str] = field(default_factory=list)
@@ -212,8 +212,9 @@ def watch(server: subprocess.Popen[bytes], begun: float, until: float, log: Log)
 
 @dataclass(frozen=True)
 class Trend:
-    """What changes after warming up. slope: of the server's memory, MB per minute. growth: of it, from first to last, MB.
+    """What changes after warming up.
 
+    slope: of the server's memory, MB per minute. growth: of it, from first to last, MB.
     early, late: median open files of the first and of the last quarter.
     """
 

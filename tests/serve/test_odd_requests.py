@@ -1,4 +1,4 @@
-"""Requests that proxies and servers may read differently, or that are broken in the middle: one answer, no traceback."""
+"""Requests that proxies and servers may read differently, or that break off: one answer, no traceback."""
 
 import logging
 import socket
@@ -46,7 +46,9 @@ def test_a_body_that_breaks_off_into_nonsense_is_no_traceback(caplog: pytest.Log
     """The server has answered 400 by itself when the application answers."""
     with caplog.at_level(logging.WARNING):
         assert answers(POST + CHUNKED + b'\r\n5;a="\n"\r\nabcde\r\n0\r\n\r\n' + SECOND) == [400]
-        upload = POST.replace(b"/v1/none", b"/v1/locate") + b"Content-Type: multipart/form-data; boundary=x\r\n" + CHUNKED
+        upload = (
+            POST.replace(b"/v1/none", b"/v1/locate") + b"Content-Type: multipart/form-data; boundary=x\r\n" + CHUNKED
+        )
         assert answers(upload + b"\r\n3\r\n--x\r\nnonsense\r\n") == [400]
     assert not [record for record in caplog.records if record.exc_info or record.levelno >= logging.ERROR]
 

@@ -1,4 +1,4 @@
-"""The names of the readers that are fuzzed. Importing them imports nothing of the package, so that it can be instrumented."""
+"""The names of the readers that are fuzzed. Nothing of the package is imported here, so that it can be instrumented."""
 
 NAMES = [
     *("jpeg", "png", "tiff", "webp", "other-images", "exif", "xmp", "geotiff"),

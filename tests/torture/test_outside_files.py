@@ -310,7 +310,9 @@ def test_coordinate_systems_that_name_a_file_are_refused(grids: str, secret: Pat
         open_maps([str(georeferenced(tmp_path, definition))])
 
 
-@pytest.mark.parametrize("name", ["/etc/passwd", "../secret", "~/x", "./x", "http://127.0.0.1:9/x.tif", "C:\\x.gsb", ".x"])
+@pytest.mark.parametrize(
+    "name", ["/etc/passwd", "../secret", "~/x", "./x", "http://127.0.0.1:9/x.tif", "C:\\x.gsb", ".x"]
+)
 def test_names_of_grids_outside_of_projs_folders_are_found(name: str) -> None:
     assert files_elsewhere(f"{PLANE} +nadgrids=@{name}") == [name]
     assert files_elsewhere(f"{PLANE} +nadgrids=ntf_r93.gsb,@{name}") == [name]

@@ -101,7 +101,9 @@ class ExportContract:
             )
         except (OSError, ValueError, KeyError, TypeError, OverflowError, RecursionError) as error:
             reason = f"{type(error).__name__}: {error}"[:200]
-            raise SkyPartError(f"{file}: is damaged or of another version ({reason}); export the model again") from error
+            raise SkyPartError(
+                f"{file}: is damaged or of another version ({reason}); export the model again"
+            ) from error
 
 
 def _within(value: Any, most: int, name: str) -> int:

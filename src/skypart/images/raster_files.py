@@ -108,7 +108,7 @@ def _sidecars(file: Path, changed: int) -> tuple[Path, ...]:
 @lru_cache(maxsize=8)
 def _names(folder: Path, _: int) -> list[str]:
     """The sorted names in a folder: listed once, since a folder of n maps would be listed n times otherwise."""
-    return sorted(os.listdir(folder))
+    return sorted(each.name for each in folder.iterdir())
 
 
 def check_plain(path: Path) -> None:

@@ -46,8 +46,8 @@ class Terrain:
         )
         if elsewhere := files_elsewhere(crs):
             raise SkyPartError(
-                f"{path}: its coordinate system names the file {elsewhere[0][:60]}, which is not followed; georeference "
-                "it again"
+                f"{path}: its coordinate system names the file {elsewhere[0][:60]}, which is not followed; "
+                "georeference it again"
             )
         try:
             to_raster = Transformer.from_crs("EPSG:4326", crs, always_xy=True)
