@@ -3,8 +3,8 @@
 Needs atheris (`pip install atheris==3.0.0`, which has wheels for CPython on Linux x86-64 only; it is not among our
 dependencies). Uses the targets and the corpus of tests/torture/fuzz.py. Each target runs in its own process with 1 GB
 of memory beyond what importing takes, and 5 s of the processor per input. A target ends after --runs inputs or
---seconds seconds. The same command resumes: targets that have a result in DIR are skipped. `python -m benchmarks.torture
---page-only` copies the figures into docs/results/torture.md.
+--seconds seconds. The same command resumes: targets that have a result in DIR are skipped. The figures are copied into
+docs/results/torture.md by `python -m benchmarks.torture --page-only`.
 """
 
 import argparse

@@ -3,7 +3,8 @@
 32 clients send photos to `skypart serve`; one request in ten is hostile. Before the load, every photo is located by the
 quiet server; under load each answer must be the same. Fails on a wrong answer, on a 5xx other than a declared 503, on
 memory or file handles that grow (see MAX_MB_PER_MINUTE), and if the server ends. Without --index, the town of
-`skypart demo` is rendered and indexed in --work, once. Writes the page even when it is interrupted, and the server's log to --work.
+`skypart demo` is rendered and indexed in --work, once. Writes the page even when it is interrupted, and the server's
+log to --work.
 """
 
 import argparse

@@ -386,7 +386,7 @@ def test_a_folder_of_many_maps_is_listed_once(tmp_path: Path, monkeypatch: pytes
         listed.append(folder)
         return listdir(folder)
 
-    monkeypatch.setattr("skypart.images.raster_files.os.listdir", list_once)
+    monkeypatch.setattr(os, "listdir", list_once)
     for number in range(50):
         assert sidecars(str(tmp_path / f"{number}.png")) == (tmp_path / f"{number}.png", tmp_path / f"{number}.pgw")
     assert len(listed) == 1

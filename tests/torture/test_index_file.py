@@ -15,7 +15,8 @@ from skypart.maps.index import MapIndex
 from skypart.maps.manifest import IndexManifest, verify_index
 from skypart.position.photos import open_locator
 from tests.maps.makers import write_ground
-from tests.maps.test_index import ColourEmbedder, built
+from tests.maps.test_index import built
+from tests.position.stand_in import ColourEmbedder
 
 Run = Callable[..., tuple[int, str, str]]
 
@@ -66,7 +67,7 @@ def test_an_index_cannot_make_its_user_download_a_model(
     monkeypatch.setattr("skypart.position.photos.load_fastest", load)
     manifest = IndexManifest.read(index)
     replace(manifest, model={**manifest.model, "name": name}).write(index)
-    with pytest.raises(SkyPartError, match=r"the model owner/model.* of the hub, which is used only with --network"):
+    with pytest.raises(SkyPartError, match=r"the model owner/model.* of the hub, used only with --network"):
         open_locator(index)
     assert asked == []
     open_locator(index, network=True)

@@ -1,6 +1,5 @@
 """Open raster files from outside with GDAL so that they can read nothing but themselves: one driver, confined."""
 
-import os
 import stat
 import warnings
 from bisect import bisect_left
@@ -92,7 +91,7 @@ def sidecars(path: str) -> tuple[Path, ...]:
 def _sidecars(file: Path, changed: int) -> tuple[Path, ...]:
     names, start = _names(file.parent, changed), f"{file.stem}."
     homes = {file.parent.resolve(), file.resolve().parent}
-    beside = []
+    beside: list[Path] = []
     for name in names[bisect_left(names, start) :]:
         if not name.startswith(start) or len(beside) > MAX_SIDECARS:
             break

@@ -46,8 +46,8 @@ def open_locator(
     made_with = opened.manifest.model
     if not model and not network and is_on_hub(made_with["name"]):  # an index may come from somebody else
         raise SkyPartError(
-            f"{index}: was made with the model {made_with['name'][:120]} of the hub, which is used only with --network; add "
-            "it, or give a model with --model"
+            f"{index}: was made with the model {made_with['name'][:120]} of the hub, used only with --network; add it, "
+            "or give a model with --model"
         )
     locator = Locator(opened, load_fastest(model or made_with["name"], device, made_with["size"]), options)
     warnings = opened.missing_reasons()
