@@ -164,7 +164,8 @@ def coverage_table(guided: Sequence[dict[str, Any]]) -> list[str]:
         "## Fuzzing with coverage, reader by reader",
         "",
         "Covered is the number of branches of our Python code that inputs reached: by the seeds, then in the end. "
-        "Branches inside C libraries and the standard library are not counted.",
+        "Branches inside C libraries and the standard library are not counted. "
+        "Each reader had a fixed time on a crowded machine, so slow readers got few inputs.",
         "",
         "| reader | inputs | covered by seeds | covered at last | findings |",
         "|---|---|---|---|---|",
