@@ -2,8 +2,9 @@
 
 32 clients send photos to `skypart serve`; one request in ten is hostile. Before the load, every photo is located by the
 quiet server; under load each answer must be the same. Fails on a wrong answer, on a 5xx other than a declared 503, on
-memory or file handles that grow, and if the server ends. Without --index, the town of `skypart demo` is rendered and
-indexed in --work, once. Writes the page even when it is interrupted, and the server's log to --work.
+memory or file handles that grow (see MAX_MB_PER_MINUTE), and if the server ends. Without --index, the town of
+`skypart demo` is rendered and indexed in --work, once. Writes the page even when it is interrupted, and the server's
+log to --work.
 """
 
 import argparse
@@ -19,7 +20,7 @@ import threading
 import time
 import zlib
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -34,9 +35,11 @@ from PIL import Image
 
 ROOT = Path(__file__).resolve().parents[1]
 SAMPLE_S = 2.0
-WARM_SHARE = 0.25
-"""Share of the time that is left out of the slopes: caches and thread stacks grow then."""
-MAX_MB_PER_MINUTE = 2.0
+WARM_SHARE = 1 / 3
+"""Share of the time that is left out of the slopes: caches, thread stacks and the allocator's heaps grow then."""
+MAX_MB_PER_MINUTE, MAX_GROWTH_MB = 0.2, 10.0
+"""What counts as flat after warming up: the slope of the server's memory, and its growth from first to last. The
+allocator takes memory in steps of some MB; a slope that one step makes is no leak, hence a median of slopes."""
 WITHIN_LIMITS = "bomb, within limits"
 """Kind of the hostile photo that is located all the same: as many pixels as a photo may have, in a few KB."""
 MAX_HANDLES_GROWTH = 40
@@ -45,11 +48,12 @@ MAX_HANDLES_GROWTH = 40
 
 @dataclass
 class Log:
-    """What was seen. answers: by kind and status. wrong: what must not be. samples: seconds, MB, open files."""
+    """What was seen. answers: by kind and status. wrong: what must not be. samples: seconds, MB of the server, open
+    files, MB of its decoders."""
 
     answers: Counter[tuple[str, int]] = field(default_factory=Counter)
     wrong: list[str] = field(default_factory=list)
-    samples: list[tuple[float, float, int]] = field(default_factory=list)
+    samples: list[tuple[float, float, int, float]] = field(default_factory=list)
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     def count(self, kind: str, status: int, problem: str = "") -> None:
@@ -174,21 +178,29 @@ def visit(url: str, seed: int, until: float, photos: dict[str, bytes], expected:
                 time.sleep(max(0.0, min(pause, until - time.monotonic())))
 
 
-def family(process: int) -> list[int]:
-    """A process and its children, the decoders."""
-    children = Path(f"/proc/{process}/task/{process}/children")
-    return [process, *(int(child) for child in children.read_text().split())]
-
-
-def measure(process: int) -> tuple[float, int]:
-    """Resident MB of the server and its children, and the open files of the server."""
-    pages = 0
-    for each in family(process):
+def children(process: int) -> list[int]:
+    """The children of all threads of a process: the decoders."""
+    found: list[int] = []
+    for task in Path(f"/proc/{process}/task").iterdir():
         try:
-            pages += int(Path(f"/proc/{each}/statm").read_text().split()[1])
-        except OSError:  # a decoder that has just ended
+            found += [int(child) for child in (task / "children").read_text().split()]
+        except OSError:  # a thread that has just ended
             continue
-    return pages * 4096 / 1e6, sum(1 for _ in Path(f"/proc/{process}/fd").iterdir())
+    return found
+
+
+def resident_mb(process: int) -> float:
+    """Resident memory of a process; 0 if it has just ended."""
+    try:
+        return int(Path(f"/proc/{process}/statm").read_text().split()[1]) * 4096 / 1e6
+    except OSError:
+        return 0.0
+
+
+def measure(process: int) -> tuple[float, int, float]:
+    """Resident MB of the server, its open files, and resident MB of its decoders."""
+    handles = sum(1 for _ in Path(f"/proc/{process}/fd").iterdir())
+    return resident_mb(process), handles, sum(resident_mb(child) for child in children(process))
 
 
 def watch(server: subprocess.Popen[bytes], begun: float, until: float, log: Log) -> None:
@@ -201,39 +213,64 @@ def watch(server: subprocess.Popen[bytes], begun: float, until: float, log: Log)
         time.sleep(SAMPLE_S)
 
 
-def slopes(log: Log) -> tuple[float, float, float]:
-    """MB per minute, median open files of the first and of the last quarter after warming up.
+@dataclass(frozen=True)
+class Trend:
+    """What changes after warming up.
 
-    The slope is that of the lowest memory in each twelfth of the time: photos in work take memory for a moment.
+    slope: of the server's memory, MB per minute. growth: of it, from first to last, MB.
+    early, late: median open files of the first and of the last quarter.
     """
-    end = log.samples[-1][0]
-    table = np.array([row for row in log.samples if row[0] >= WARM_SHARE * end])
+
+    slope: float
+    growth: float
+    early: float
+    late: float
+
+
+def trend(samples: Sequence[tuple[float, float, int, float]]) -> Trend:
+    """The trend of samples after warming up.
+
+    Memory is the lowest of each twelfth of the time: photos in work take memory for a moment. The slope is the median
+    of the slopes between all twelfths (Theil and Sen).
+    """
+    end = samples[-1][0]
+    table = np.array([row for row in samples if row[0] >= WARM_SHARE * end])
     parts = [part for part in np.array_split(table, 12) if len(part)]
-    times, lowest = [part[:, 0].mean() / 60 for part in parts], [part[:, 1].min() for part in parts]
-    slope = float(np.polyfit(times, lowest, 1)[0]) if len(parts) > 2 else float("nan")
+    times = np.array([part[:, 0].mean() / 60 for part in parts])
+    lowest = np.array([part[:, 1].min() for part in parts])
+    slope = float("nan")
+    if len(parts) > 2:
+        first, second = np.triu_indices(len(parts), 1)
+        slope = float(np.median((lowest[second] - lowest[first]) / (times[second] - times[first])))
     quarter = max(1, len(table) // 4)
-    return slope, float(np.median(table[:quarter, 2])), float(np.median(table[-quarter:, 2]))
+    handles = float(np.median(table[:quarter, 2])), float(np.median(table[-quarter:, 2]))
+    return Trend(slope, float(lowest[-1] - lowest[0]), *handles)
+
+
+JUDGED_MINUTES = 20.0
+"""Shorter runs are warming up; their memory is not judged."""
 
 
 def verdicts(log: Log, minutes: float) -> list[str]:
-    """What is not as it should be. Slopes of less than five minutes are warming up and are not judged."""
-    slope, early, late = slopes(log)
-    found = []
+    """What is not as it should be."""
+    seen, found = trend(log.samples), []
     if log.wrong:
         found.append(f"{len(log.wrong)} wrong answers, the first: {log.wrong[0]}")
-    if minutes >= 5 and slope > MAX_MB_PER_MINUTE:
-        found.append(f"memory grows by {slope:.1f} MB per minute")
-    if late > early + MAX_HANDLES_GROWTH:
-        found.append(f"open files grow from {early:.0f} to {late:.0f}")
+    if minutes >= JUDGED_MINUTES and not seen.slope <= MAX_MB_PER_MINUTE:
+        found.append(f"memory grows by {seen.slope:.2f} MB per minute")
+    if minutes >= JUDGED_MINUTES and not seen.growth <= MAX_GROWTH_MB:
+        found.append(f"memory grew by {seen.growth:.1f} MB after warming up")
+    if seen.late > seen.early + MAX_HANDLES_GROWTH:
+        found.append(f"open files grow from {seen.early:.0f} to {seen.late:.0f}")
     return found
 
 
 def page(log: Log, minutes: float, clients: int, photos: int) -> list[str]:
     """The page as lines of Markdown."""
-    slope, early, late = slopes(log)
-    lowest = [mb for at, mb, _ in log.samples]
+    seen = trend(log.samples)
+    memory, decoders = [row[1] for row in log.samples], [row[3] for row in log.samples]
     found = verdicts(log, minutes)
-    judged = "" if minutes >= 5 else " Too short to judge the slope."
+    judged = "" if minutes >= JUDGED_MINUTES else f" Runs of less than {JUDGED_MINUTES:.0f} minutes are not judged."
     return [
         "# The server under attack",
         "",
@@ -246,9 +283,16 @@ def page(log: Log, minutes: float, clients: int, photos: int) -> list[str]:
         "",
         f"Wrong answers, undeclared errors and broken connections: **{len(log.wrong)}**. "
         "An answer is right if it equals that of the quiet server.",
-        f"Memory: {min(lowest):.0f} to {max(lowest):.0f} MB, decoders included; "
-        f"slope {slope:+.2f} MB per minute.{judged}",
-        f"Open files: median {early:.0f} at first, {late:.0f} at last.",
+        "",
+        f"Memory of the server: {min(memory):.0f} to {max(memory):.0f} MB. "
+        f"After the first third of the time: slope {seen.slope:+.2f} MB per minute, growth {seen.growth:+.1f} MB."
+        f"{judged}",
+        f"Flat means a slope of at most {MAX_MB_PER_MINUTE:g} MB per minute and a growth of at most "
+        f"{MAX_GROWTH_MB:g} MB.",
+        "The slope is the median of those between all twelfths of the time, each with its lowest memory.",
+        "",
+        f"Memory of the decoders, which are replaced when a photo takes too much: at most {max(decoders):.0f} MB.",
+        f"Open files: median {seen.early:.0f} at first, {seen.late:.0f} at last.",
         "",
         *(["**Passed.**"] if not found else [f"**Failed:** {problem}." for problem in found]),
     ]

@@ -253,6 +253,53 @@ def test_reports_go_over_a_websocket() -> None:
         open_sink("ws:here", armed=False, say=print)
 
 
+@pytest.mark.parametrize(
+    ("headers", "allowed"),
+    [
+        ({}, True),
+        ({"Origin": "http://127.0.0.1:8000"}, True),
+        ({"Origin": "http://evil.example"}, False),
+        ({"Origin": "null"}, False),
+        ({"Origin": "http://127.0.0.1.evil.example"}, False),
+        ({"Origin": "http://evil.example@127.0.0.1"}, False),
+        ({"Host": "evil.example"}, False),
+        ({"Host": "evil.example", "Origin": "http://evil.example"}, False),
+    ],
+)
+def test_a_websocket_refuses_pages_of_other_sites(headers: dict[str, str], allowed: bool) -> None:
+    """A browser lets every page connect to it, also under a name that leads here (DNS rebinding)."""
+    pytest.importorskip("websockets")
+    sink = WebSocketLines("127.0.0.1", 0)
+    lines = {"Host": f"127.0.0.1:{sink.port}", "Upgrade": "websocket", "Connection": "Upgrade"} | headers
+    lines |= {"Sec-WebSocket-Version": "13", "Sec-WebSocket-Key": "dGhlIHNhbXBsZSBub25jZQ=="}
+    with socket.create_connection(("127.0.0.1", sink.port), timeout=60) as client:
+        client.sendall(("GET / HTTP/1.1\r\n" + "".join(f"{k}: {v}\r\n" for k, v in lines.items()) + "\r\n").encode())
+        assert client.recv(4096).split(b" ")[1] == (b"101" if allowed else b"403")
+    sink.close()
+
+
+def test_a_websocket_has_a_limit_of_clients(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("websockets")
+    from websockets.exceptions import ConnectionClosed
+    from websockets.sync.client import connect
+
+    monkeypatch.setattr("skypart.bridge.sinks.MAX_WEBSOCKETS", 1)
+    sink = WebSocketLines("127.0.0.1", 0)
+    stop = threading.Event()
+
+    def report() -> None:
+        while not stop.wait(0.02):
+            sink.send(TRACKING)
+
+    threading.Thread(target=report, daemon=True).start()
+    with connect(f"ws://127.0.0.1:{sink.port}") as first:
+        assert first.recv(timeout=60)
+        with connect(f"ws://127.0.0.1:{sink.port}") as second, pytest.raises(ConnectionClosed, match="too many"):
+            second.recv(timeout=60)
+    stop.set()
+    sink.close()
+
+
 def test_values_of_a_lost_report_are_null(capsys: pytest.CaptureFixture[str]) -> None:
     open_sink("-", armed=False, say=print).send(LOST)
     values = json.loads(capsys.readouterr().out)

@@ -4,8 +4,8 @@ from typing import Any
 import pytest
 from fastapi.testclient import TestClient
 
+from skypart.serve.hosts import host_name, is_foreign_page, is_own_origin
 from skypart.serve.options import ServeOptions
-from skypart.serve.security import host_name, is_own_origin
 from tests.serve.conftest import encoded
 from tests.serve.fake_service import FakeService
 
@@ -154,3 +154,20 @@ def test_files_outside_the_static_folder_are_not_served(client: TestClient, path
     response = client.get(path)
     assert response.status_code == 404
     assert "import" not in response.text
+
+
+@pytest.mark.parametrize(
+    ("origin", "host", "foreign"),
+    [
+        (None, "localhost:8765", False),
+        ("http://localhost:3000", "localhost:8765", False),
+        ("http://[::1]:3000", "[::1]:8765", False),
+        ("http://127.0.0.1", "localhost:8765", True),
+        ("file://localhost", "localhost:8765", True),
+        ("null", "localhost:8765", True),
+        (None, "evil.example", True),
+        (None, "", True),
+    ],
+)
+def test_pages_of_other_names_are_foreign(origin: str | None, host: str, foreign: bool) -> None:
+    assert is_foreign_page(origin, host, frozenset(("localhost", "127.0.0.1", "::1"))) == foreign

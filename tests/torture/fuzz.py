@@ -46,6 +46,7 @@ from skypart.maps.pixels import PixelBox
 from skypart.maps.sources import open_maps
 from tests.images.photos_with_metadata import packet, save_photo
 from tests.maps.makers import write_ground, write_mbtiles, write_pmtiles, write_tile_folder
+from tests.torture.names import NAMES as NAMES
 
 CORPUS = Path(__file__).parent / "corpus"
 SECONDS, WAITING_SECONDS, MEMORY_BYTES = 5, 600, 1 << 30
@@ -213,6 +214,15 @@ def _model(data: bytes, folder: Path) -> object:
     return load_model(folder / "m.safetensors").config
 
 
+def _contract(data: bytes, folder: Path) -> object:
+    from skypart.embedding.exported import ExportContract, contract_file
+
+    model = folder / "m.onnx"
+    model.touch()
+    contract_file(model).write_bytes(data)
+    return ExportContract.read(model)
+
+
 def _recipe(data: bytes, folder: Path) -> object:
     from skypart.training.recipe import load_recipe
 
@@ -323,6 +333,9 @@ def _form(data: bytes, folder: Path) -> object:
 
 def targets(folder: Path) -> dict[str, Target]:
     """All readers with their seeds; seed files are made in `folder`."""
+    from skypart.embedding.exported import contract_file
+    from skypart.embedding.shipped import shipped_graph
+
     pngs = [_encoded("PNG"), _encoded("PNG", "P"), _encoded("PNG", "LA"), _encoded("PNG", "I;16")]
     tile = io.BytesIO()
     Image.new("RGB", (256, 256), (9, 99, 199)).save(tile, "PNG")
@@ -357,6 +370,7 @@ def targets(folder: Path) -> dict[str, Target]:
         b'--x\r\nContent-Disposition: form-data; name="photo"; filename="a.jpg"\r\n\r\n' + photo + b"\r\n--x--\r\n"
     )
     recipe = (Path(__file__).parents[2] / "recipes" / "default.toml").read_bytes()
+    contract = contract_file(shipped_graph()).read_bytes()
     captions = b'1\n00:00:01,000 --> 00:00:01,033\n<font size="28">2023-05-01 12:34:56.789\n[latitude: 48.125] '
     captions += b"[longitude: 16.375] [rel_alt: 99.500 abs_alt: 301.000] "
     captions += b"[gb_yaw: -90.0 gb_pitch: -80.0 gb_roll: 0.5] </font>\n\n"
@@ -395,6 +409,7 @@ def targets(folder: Path) -> dict[str, Target]:
         "index-json": Target([json.dumps(manifest, indent=1).encode()], _manifest, _sealed_json),
         "store-manifest": Target([_sealed_json(store, bytes)], _store, _sealed_json),
         "model": Target([_tiny_model(folder)], _model, _safetensors_inside),
+        "contract": Target([contract], _contract),
         "recipe": Target([recipe], _recipe),
         "plan": Target([plan], _plan),
         "srt": Target([captions, plain], _telemetry("f.srt")),
@@ -651,14 +666,6 @@ def recheck(out: Path) -> int:
             if kind in every and attempt(every[kind], data, Path(name)) is None:
                 text.rename(text.with_suffix(".fixed"))
     return len(list(out.glob("*.fixed")))
-
-
-NAMES = [
-    *("jpeg", "png", "tiff", "webp", "other-images", "exif", "xmp", "geotiff"),
-    *("mbtiles", "pmtiles", "table", "tile-metadata", "world-file", "prj", "aux-xml", "index-json"),
-    *("store-manifest", "model", "recipe", "plan", "truth-csv", "labelled", "form"),
-    *("srt", "telemetry-csv", "tlog", "world-geotiff", "world-index", "world-meta", "heights"),
-]
 
 
 def main() -> None:

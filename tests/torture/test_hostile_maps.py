@@ -8,6 +8,7 @@ import struct
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -16,8 +17,11 @@ from PIL import Image
 from rasterio.transform import Affine
 
 from skypart.errors import SkyPartError
+from skypart.images.raster_files import sidecars
 from skypart.maps import tile_sets
 from skypart.maps.files import HANDLES
+from skypart.maps.image_table import MAX_LINES
+from skypart.maps.rasters import read_raster
 from skypart.maps.sources import open_maps
 from skypart.maps.store.manifest import read_manifest
 from skypart.maps.views import plan_views
@@ -253,6 +257,28 @@ def test_a_pipe_beside_an_mbtiles_file_is_refused(suffix: str, tmp_path: Path) -
     refused(tmp_path / "town.mbtiles", f"town.mbtiles{suffix}: is not a file but a pipe or device; remove it")
 
 
+@pytest.mark.parametrize("suffix", ["-wal", "-journal", "-shm"])
+@pytest.mark.parametrize("kind", ["pipe", "link", "dangling link"])
+def test_files_beside_the_target_of_a_linked_mbtiles_file_are_checked(suffix: str, kind: str, tmp_path: Path) -> None:
+    """SQLite waits for a pipe there, and makes the file that a dangling link names, wherever that is."""
+    (tmp_path / "real").mkdir()
+    real = write_mbtiles(tmp_path / "real" / "m.mbtiles", FEW)
+    base = sqlite3.connect(real)
+    base.execute("PRAGMA journal_mode = WAL")
+    base.close()
+    beside, outside = real.with_name(real.name + suffix), tmp_path / "outside"
+    if kind == "link":
+        outside.write_bytes(b"private")
+    if kind == "pipe":
+        os.mkfifo(beside)
+    else:
+        beside.symlink_to(outside)
+    (tmp_path / "town.mbtiles").symlink_to(real)
+    for path in (real, tmp_path / "town.mbtiles"):
+        refused(path, "is a link|pipe or device")
+    assert outside.exists() == (kind == "link") and (kind != "link" or outside.read_bytes() == b"private")
+
+
 def test_a_pipe_in_a_world_or_a_store_is_refused(tmp_path: Path) -> None:
     for name in ("a_meta.json", "manifest.json"):
         os.mkfifo(tmp_path / name)
@@ -324,6 +350,46 @@ def test_a_tiny_table_is_no_traceback(text: str, tmp_path: Path) -> None:
 def test_a_name_that_is_too_long_is_no_traceback(length: int, tmp_path: Path) -> None:
     (tmp_path / "t.csv").write_text(f"file,latitude,longitude,gsd\n{'a' * length}.tif,33.64,72.99,0.5\n")
     refused(tmp_path / "t.csv", "which cannot be opened")
+
+
+def test_an_image_that_a_table_names_often_is_opened_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Opening it for every line took 5 s for 3,700 lines."""
+    write_ground(tmp_path / "a.tif")
+    same = ["a.tif,33.64,72.99,0.5"] * 200
+    (tmp_path / "t.csv").write_text("\n".join(["file,latitude,longitude,gsd", *same, "a.tif,33.65,72.99,0.5", *same]))
+    opened: list[str] = []
+
+    def read(path: str, *arguments: Any) -> Any:
+        opened.append(path)
+        return read_raster(path, *arguments)
+
+    monkeypatch.setattr("skypart.maps.image_table.read_raster", read)
+    monkeypatch.setattr("skypart.maps.rasters.read_raster", read)
+    assert len(open_maps([str(tmp_path / "t.csv")])[0].images) == 2  # a line that repeats a place adds nothing
+    assert len(opened) == 3  # its end, its size and its bands
+
+
+def test_a_table_of_very_many_lines_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text("file,latitude,longitude,gsd\n" + "a.tif,33.64,72.99,0.5\n" * (MAX_LINES + 1))
+    refused(tmp_path / "t.csv", "split the table")
+
+
+def test_a_folder_of_many_maps_is_listed_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Listing it for every map took time with the square of their number."""
+    for number in range(50):
+        (tmp_path / f"{number}.png").touch()
+        (tmp_path / f"{number}.pgw").touch()
+    listed: list[Path] = []
+    listdir = os.listdir
+
+    def list_once(folder: Path) -> list[str]:
+        listed.append(folder)
+        return listdir(folder)
+
+    monkeypatch.setattr(os, "listdir", list_once)
+    for number in range(50):
+        assert sidecars(str(tmp_path / f"{number}.png")) == (tmp_path / f"{number}.png", tmp_path / f"{number}.pgw")
+    assert len(listed) == 1
 
 
 def test_odd_numbers_in_tables_are_no_traceback(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ import json
 import os
 import random
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,8 +13,10 @@ from skypart import atomic
 from skypart.errors import SkyPartError
 from skypart.maps.index import MapIndex
 from skypart.maps.manifest import IndexManifest, verify_index
+from skypart.position.photos import open_locator
 from tests.maps.makers import write_ground
 from tests.maps.test_index import built
+from tests.position.stand_in import ColourEmbedder
 
 Run = Callable[..., tuple[int, str, str]]
 
@@ -48,6 +51,31 @@ def test_any_truncation_of_index_json_is_noticed(index: Path) -> None:
         file.write_bytes(whole[:length])
         with pytest.raises(SkyPartError):
             IndexManifest.read(index)
+
+
+@pytest.mark.parametrize("name", ["owner/model", "owner/model@main"])
+def test_an_index_cannot_make_its_user_download_a_model(
+    name: str, index: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An index may come from somebody else; the network is used only with --network."""
+    asked: list[str] = []
+
+    def load(name: str, device: str, size: int) -> ColourEmbedder:
+        asked.append(name)
+        return ColourEmbedder()
+
+    monkeypatch.setattr("skypart.position.photos.load_fastest", load)
+    manifest = IndexManifest.read(index)
+    replace(manifest, model={**manifest.model, "name": name}).write(index)
+    with pytest.raises(SkyPartError, match=r"the model owner/model.* of the hub, used only with --network"):
+        open_locator(index)
+    assert asked == []
+    open_locator(index, network=True)
+    open_locator(index, "mine")
+    assert asked == [name, "mine"]
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "owner" / name.partition("/")[2]).mkdir(parents=True)
+    open_locator(index)  # a folder is called so
 
 
 def test_verify_compares_index_and_store(index: Path, run: Run) -> None:

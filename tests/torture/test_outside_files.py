@@ -13,10 +13,13 @@ from typing import Any
 import numpy as np
 import pytest
 import rasterio
+from PIL import Image
+from pyproj import CRS
 from rasterio.transform import Affine
 
 from skypart.confine import confine_thread, landlock_version, run_confined
 from skypart.errors import SkyPartError
+from skypart.geo.crs_files import files_elsewhere
 from skypart.images import raster_files
 from skypart.maps.pixels import PixelBox
 from skypart.maps.sources import open_maps
@@ -253,3 +256,89 @@ def test_the_command_line_forgets_formats_that_refer_to_others() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip().endswith("['GTiff']")
+
+
+# --- links ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("suffix", [".tif.ovr", ".tif.msk", ".tif.aux.xml", ".tfw", ".prj"])
+def test_links_beside_a_map_may_not_leave_its_folder(suffix: str, tmp_path: Path) -> None:
+    """A link called town.tif.ovr showed the pixels of another raster as those of the map."""
+    town = write_ground(tmp_path / "town.tif")
+    (tmp_path / "elsewhere").mkdir()
+    private = write_ground(tmp_path / "elsewhere" / "private.tif")
+    beside = tmp_path / f"town{suffix}"
+    beside.symlink_to(private)
+    with pytest.raises(SkyPartError, match=r"town\..*: is a link to a file outside the folder"):
+        open_maps([str(town)])
+
+
+def test_links_beside_a_link_may_lead_to_where_its_target_is(tmp_path: Path) -> None:
+    """As in folders of links, and in the cache of Hugging Face."""
+    for name in ("blobs", "names"):
+        (tmp_path / name).mkdir()
+    write_ground(tmp_path / "blobs" / "c0ffee")
+    (tmp_path / "blobs" / "beef").write_text("<PAMDataset></PAMDataset>")
+    (tmp_path / "names" / "town.tif").symlink_to(tmp_path / "blobs" / "c0ffee")
+    (tmp_path / "names" / "town.tif.aux.xml").symlink_to(tmp_path / "blobs" / "beef")
+    assert open_maps([str(tmp_path / "names" / "town.tif")])[0].name == "town"
+
+
+# --- coordinate systems ---------------------------------------------------------------------------------------------
+
+PLANE = "+proj=utm +zone=43 +ellps=WGS84"
+OTHER_NOTATIONS: dict[str, Callable[[CRS], str]] = {
+    "wkt": lambda crs: str(crs.to_wkt()),
+    "old wkt": lambda crs: str(crs.to_wkt("WKT1_GDAL")),
+    "json": lambda crs: str(crs.to_json()),
+}
+
+
+def georeferenced(folder: Path, definition: str) -> Path:
+    """A PNG with a world file and this coordinate system."""
+    Image.fromarray(np.random.default_rng(0).integers(0, 256, (64, 64, 3), dtype=np.uint8)).save(folder / "town.png")
+    (folder / "town.pgw").write_text("0.5\n0\n0\n-0.5\n500000\n3700000\n")
+    (folder / "town.prj").write_text(definition)
+    return folder / "town.png"
+
+
+@pytest.mark.parametrize("grids", ["nadgrids=@{}", "nadgrids=null,@{}", "geoidgrids=@{}", "nadgrids={}", "init={}:1"])
+def test_coordinate_systems_that_name_a_file_are_refused(grids: str, secret: Path, tmp_path: Path) -> None:
+    """PROJ opens grids where points are converted: outside of the confined thread, and waiting for a pipe."""
+    definition = f"{PLANE} +{grids.format(secret)}" if "init" not in grids else f"+{grids.format(secret)}"
+    with pytest.raises(SkyPartError, match=r"town\.prj: .*names the file"):
+        open_maps([str(georeferenced(tmp_path, definition))])
+
+
+@pytest.mark.parametrize(
+    "name", ["/etc/passwd", "../secret", "~/x", "./x", "http://127.0.0.1:9/x.tif", "C:\\x.gsb", ".x"]
+)
+def test_names_of_grids_outside_of_projs_folders_are_found(name: str) -> None:
+    assert files_elsewhere(f"{PLANE} +nadgrids=@{name}") == [name]
+    assert files_elsewhere(f"{PLANE} +nadgrids=ntf_r93.gsb,@{name}") == [name]
+
+
+@pytest.mark.parametrize("notation", OTHER_NOTATIONS)
+def test_every_notation_of_a_grid_is_refused(notation: str, secret: Path, tmp_path: Path) -> None:
+    definition = OTHER_NOTATIONS[notation](CRS(f"{PLANE} +nadgrids=@{secret} +type=crs"))
+    assert str(secret) in definition
+    with pytest.raises(SkyPartError, match="names the file"):
+        open_maps([str(georeferenced(tmp_path, definition))])
+
+
+def test_heights_whose_coordinate_system_names_a_file_are_refused(secret: Path, tmp_path: Path) -> None:
+    path = tmp_path / "dem.tif"
+    place = {"transform": Affine(1.0, 0.0, 500_000.0, 0.0, -1.0, 3_700_000.0), "dtype": "float32"}
+    with rasterio.open(path, "w", driver="GTiff", width=20, height=20, count=1, **place) as raster:
+        raster.write(np.ones((1, 20, 20), np.float32))
+    definition = str(CRS(f"{PLANE} +nadgrids=@{secret} +type=crs").to_wkt()).replace('"', "&quot;")
+    path.with_name("dem.tif.aux.xml").write_text(f"<PAMDataset><SRS>{definition}</SRS></PAMDataset>")
+    with pytest.raises(SkyPartError, match="names the file"):
+        Terrain.read(path)
+
+
+@pytest.mark.parametrize("code", [4326, 3857, 32643, 27700, 2154, 5514, 31466, 28992, 2056, 7405])
+def test_coordinate_systems_of_the_registry_name_no_file(code: int) -> None:
+    for version in ("WKT2_2019", "WKT1_GDAL"):
+        assert files_elsewhere(CRS.from_epsg(code).to_wkt(version)) == []
+    assert files_elsewhere("+init=epsg:4326 +nadgrids=@null,ntf_r93.gsb +type=crs") == []

@@ -18,6 +18,8 @@ from skypart.errors import SkyPartError
 from skypart.geo.geodesy import LocalFrame
 from skypart.position.live import Report, Sink
 from skypart.position.track import TrackPoint
+from skypart.serve.hosts import is_foreign_page
+from skypart.serve.options import LOOPBACK
 
 AUTOPILOT = ("mavlink:", "nmea:")
 """Beginnings of the sinks that need `--arm-output`, and the drone's own position."""
@@ -90,8 +92,15 @@ class TrackSink:
         self._write()
 
 
+MAX_WEBSOCKETS = 32
+"""Clients of a WebSocket; each has a thread."""
+
+
 class WebSocketLines:
-    """JSON lines to everyone who connects to a WebSocket. Slow clients miss reports."""
+    """JSON lines to everyone who connects to a WebSocket. Slow clients miss reports.
+
+    Pages of other sites are refused: a browser lets every page connect, and would show it where the drone is.
+    """
 
     def __init__(self, host: str, port: int) -> None:
         try:
@@ -103,7 +112,26 @@ class WebSocketLines:
         self._newest, self._number = "", 0
         self._changed, self._closed = threading.Condition(), False
 
+        accepted = frozenset(LOOPBACK) if host in LOOPBACK else None
+        places = threading.BoundedSemaphore(MAX_WEBSOCKETS)
+
+        def refuse(connection: Any, request: Any) -> Any:
+            hosts, origins = request.headers.get_all("Host"), request.headers.get_all("Origin")
+            own = len(hosts) == 1 and len(origins) <= 1
+            if not own or is_foreign_page(origins[0] if origins else None, hosts[0], accepted):
+                return connection.respond(403, "pages of other sites are not allowed\n")
+            return None
+
         def handle(connection: Any) -> None:
+            if not places.acquire(blocking=False):
+                connection.close(1013, "too many clients")
+                return
+            try:
+                follow(connection)
+            finally:
+                places.release()
+
+        def follow(connection: Any) -> None:
             number = self._number
             while True:
                 with self._changed:
@@ -118,7 +146,7 @@ class WebSocketLines:
                     return
 
         try:
-            self._server = serve(handle, host, port)
+            self._server = serve(handle, host, port, process_request=refuse)
         except OSError as error:
             raise SkyPartError(f"ws:{host}:{port}: cannot listen there ({error}); choose another port") from error
         self.port = int(self._server.socket.getsockname()[1])

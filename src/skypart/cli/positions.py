@@ -308,9 +308,11 @@ def serve(
 ) -> None:
     """Serve an index over HTTP: a JSON API and a web page."""
     from skypart.position.photos import open_locator
+    from skypart.serve.memory import bound_heaps
     from skypart.serve.options import ServeOptions
     from skypart.serve.server import run_server
     from skypart.serve.service import IndexService
 
+    bound_heaps()
     service = IndexService(open_locator(index, model, device, network=network, store=store), examples)
     run_server(service, ServeOptions(host=host, port=port, api_key=api_key or None), open_browser=browser)

@@ -18,6 +18,9 @@ from skypart.images.preprocess import MEAN, STD, Preprocessing
 FORMAT = 1
 MAX_BATCH = 8
 """Images per pass. More do not raise the throughput of a CPU, and cost memory."""
+MAX_CONTRACT_BYTES = 1 << 20
+MAX_SIZE, MAX_DIM = 8_192, 65_536
+"""Largest input size in pixels, and length of an embedding, that a contract may name."""
 INPUT, EMBEDDING, TOKENS = "images", "embedding", "tokens"
 """Names of the graph's input (n, 3, size, size) and of its outputs (n, dim) and (blocks, n, patches, channels)."""
 PARTS = ("assignment", "salience", "active", "centroids", "gate")
@@ -77,26 +80,37 @@ class ExportContract:
         if not file.is_file():
             raise SkyPartError(f"{file}: missing; copy it from where {model.name} was exported, or export again")
         try:
+            if file.stat().st_size > MAX_CONTRACT_BYTES:
+                raise ValueError("it is too long")
             content: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
             if content["format"] != FORMAT:
-                raise ValueError(f"format {content['format']}")
+                raise ValueError(f"format {content['format']!r:.80}")
             prepared = content["preprocessing"]
             if prepared["level"] and prepared["contrast_version"] != CONTRAST_VERSION:
-                raise ValueError(f"contrast version {prepared['contrast_version']}, here {CONTRAST_VERSION}")
+                raise ValueError(f"contrast version {prepared['contrast_version']!r:.80}, here {CONTRAST_VERSION}")
             rows, columns = content["grid"]
+            size = _within(prepared["size"], MAX_SIZE, "size")
             return ExportContract(
                 weights=str(content["weights"]),
                 digest=str(content["digest"]),
                 precision=str(content["precision"]),
-                dim=int(content["dim"]),
-                grid=(int(rows), int(columns)),
+                dim=_within(content["dim"], MAX_DIM, "dim"),
+                grid=(_within(rows, size, "grid"), _within(columns, size, "grid")),
                 blocks=tuple(int(block) for block in content["blocks"]),
-                preprocessing=Preprocessing(int(prepared["size"]), prepared["interpolation"], bool(prepared["level"])),
+                preprocessing=Preprocessing(size, prepared["interpolation"], bool(prepared["level"])),
             )
-        except (OSError, ValueError, KeyError, TypeError) as error:
+        except (OSError, ValueError, KeyError, TypeError, OverflowError, RecursionError) as error:
+            reason = f"{type(error).__name__}: {error}"[:200]
             raise SkyPartError(
-                f"{file}: is damaged or of another version ({error!r}); export the model again"
+                f"{file}: is damaged or of another version ({reason}); export the model again"
             ) from error
+
+
+def _within(value: Any, most: int, name: str) -> int:
+    """Return `value`. Raises ValueError if it is not a whole number from 1 to `most`."""
+    if type(value) is not int or not 1 <= value <= most:
+        raise ValueError(f"{name} is {value!r:.80}")
+    return value
 
 
 def contract_file(model: Path) -> Path:
@@ -175,12 +189,30 @@ class ExportedEmbedder(Embedder):
     def _batched(self, inputs: Inputs, outputs: tuple[str, ...]) -> list[NDArray[np.float32]]:
         """`run` in passes of at most MAX_BATCH images."""
         inputs = np.ascontiguousarray(inputs, dtype=np.float32)
-        parts = [self.run(inputs[start : start + MAX_BATCH], outputs) for start in range(0, len(inputs), MAX_BATCH)]
+        parts = [
+            self._checked(inputs[start : start + MAX_BATCH], outputs) for start in range(0, len(inputs), MAX_BATCH)
+        ]
         axes = {EMBEDDING: 0, TOKENS: 1}
         return [
             np.concatenate(found, axis=axes[name]) if len(found) > 1 else found[0]
             for name, found in zip(outputs, zip(*parts, strict=True), strict=True)
         ]
+
+    def _checked(self, inputs: Inputs, outputs: tuple[str, ...]) -> list[NDArray[np.float32]]:
+        """`run`, which must give what the contract says: numbers, and as many of them."""
+        found = self.run(inputs, outputs)
+        for name, values in zip(outputs, found, strict=True):
+            patches = self.contract.grid[0] * self.contract.grid[1]
+            wanted: tuple[int, ...] = (len(inputs), self.contract.dim)
+            shape = values.shape
+            if name == TOKENS:
+                wanted, shape = (len(self.contract.blocks), len(inputs), patches), values.shape[:3]
+            if shape != wanted or not np.isfinite(values).all():
+                raise SkyPartError(
+                    f"the exported model gives {name} of shape {values.shape}, or values that are no numbers, and not "
+                    "what the file beside it says; export it again"
+                )
+        return found
 
 
 def check_options(model: str, contract: ExportContract, device: str, size: int | None, readout: str | None) -> None:

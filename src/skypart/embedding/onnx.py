@@ -1,22 +1,28 @@
 """The ONNX Runtime runtime: runs `model.onnx` files that `skypart export` wrote."""
 
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from skypart.confine import run_confined
 from skypart.embedding.exported import INPUT, PARTS, ExportContract, ExportedEmbedder, check_options
 from skypart.embedding.interface import Inputs
-from skypart.embedding.shipped import shipped_graph, verified_graph
+from skypart.embedding.shipped import shipped_graph, shipped_model, verified_graph
 from skypart.errors import SkyPartError
 
 INSTALL = "ONNX Runtime is not installed; pip install onnxruntime"
 
 
-def open_session(file: Path, threads: int | None = None) -> Any:
-    """An `onnxruntime.InferenceSession` on the CPU. threads: None takes OMP_NUM_THREADS, or all cores."""
+def open_session(file: Path, threads: int | None = None, beside: Sequence[Path] = ()) -> Any:
+    """An `onnxruntime.InferenceSession` on the CPU. threads: None takes OMP_NUM_THREADS, or all cores.
+
+    beside: files that the graph may read its weights from. The runtime and its threads can open no other file, and no
+    connection.
+    """
     try:
         import onnxruntime
     except ImportError as error:
@@ -26,7 +32,11 @@ def open_session(file: Path, threads: int | None = None) -> Any:
     options.inter_op_num_threads = 1
     options.log_severity_level = 3
     try:
-        return onnxruntime.InferenceSession(str(file), options, providers=["CPUExecutionProvider"])
+        return run_confined(
+            lambda: onnxruntime.InferenceSession(str(file), options, providers=["CPUExecutionProvider"]),
+            [file, *beside],
+            [file.parent],
+        )
     except Exception as error:  # the runtime has its own exceptions, without a common base
         raise SkyPartError(
             f"{file}: ONNX Runtime cannot load it ({str(error).splitlines()[0]}); export it again"
@@ -41,11 +51,13 @@ def runtime_version() -> str:
 
 
 class OnnxEmbedder(ExportedEmbedder):
-    """A model in ONNX Runtime on the CPU. threads: None takes OMP_NUM_THREADS, or all cores."""
+    """A model in ONNX Runtime on the CPU. threads, beside: as in `open_session`."""
 
-    def __init__(self, file: Path, contract: ExportContract, threads: int | None = None) -> None:
+    def __init__(
+        self, file: Path, contract: ExportContract, threads: int | None = None, beside: Sequence[Path] = ()
+    ) -> None:
         super().__init__(contract)
-        self._session = open_session(file, threads)
+        self._session = open_session(file, threads, beside)
         self._version = runtime_version()
 
     @property
@@ -74,7 +86,10 @@ def load_onnx(name: str, device: str = "cpu", size: int | None = None, readout: 
 
 def load_shipped(name: str, device: str = "cpu", size: int | None = None, readout: str | None = None) -> OnnxEmbedder:
     """Load the shipped model from its ONNX graph, after a check of its SHA-256."""
-    return load_onnx(str(verified_graph()), device, size, readout)
+    graph = verified_graph()
+    contract = ExportContract.read(graph)
+    check_options(name, contract, device, size, readout)
+    return OnnxEmbedder(graph, contract, beside=[shipped_model()])
 
 
 def shipped_size() -> int:

@@ -64,6 +64,13 @@ def load_fastest(path_or_name: str | Path, device: str = "cpu", size: int | None
     return load(path_or_name, device, size)
 
 
+def is_on_hub(name: str) -> bool:
+    """Whether `load` would look for a model on the Hugging Face hub: OWNER/NAME, and no file or folder is called so."""
+    if name.count("/") != 1 or name.startswith((".", "/", "~")) or Path(name).suffix.lower() in RUNTIMES:
+        return False
+    return not Path(name).exists()
+
+
 def install_torch(extra: str = "torch") -> str:
     """How to install PyTorch, with an extra of this package, for messages."""
     index = "https://download.pytorch.org/whl/cpu"

@@ -6,7 +6,7 @@ import os
 import struct
 import warnings
 from collections.abc import Sequence
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import TypeAlias
 
 import numpy as np
@@ -270,8 +270,28 @@ def unreadable_message(broken: Sequence[str], progress: str) -> str:
     return f"{broken[0]}{more} ({progress}; fix the images, see `skypart data check --decode`, and start again)"
 
 
-def listed_file(folder: Path, name: str) -> Path:
-    """Path of an image that a table in `folder` lists: in its subfolder `images`, or beside the table."""
+def check_own_name(name: str, where: str) -> None:
+    """Raise unless `name` is that of a file below the folder of a table. where: the table, for messages."""
+    parts = PurePath(name.replace("\\", "/")).parts
+    if not parts or PurePath(name).is_absolute() or parts[0] == "/" or ".." in parts or "\0" in name:
+        raise SkyPartError(
+            f"{where}: the image {name[:120]!r} is not in the table's folder; copy it there and give its path relative "
+            "to the folder"
+        )
+
+
+def check_own_file(path: Path, folder: Path, where: str) -> None:
+    """Raise if `path` is a link that leaves the folder of a table."""
+    if not path.resolve().is_relative_to(folder.resolve()):
+        raise SkyPartError(f"{where}: the image {path} is a link to outside the table's folder; copy it there")
+
+
+def listed_file(folder: Path, name: str, where: str) -> Path:
+    """Path of an image that a table in `folder` lists: in its subfolder `images`, or beside the table.
+
+    Neither its name nor a link may leave the folder. where: the table and its line, for messages.
+    """
+    check_own_name(name, where)
     inside, beside = folder / "images" / name, folder / name
     try:
         found = inside if inside.exists() else beside
@@ -280,4 +300,5 @@ def listed_file(folder: Path, name: str) -> Path:
         raise SkyPartError(
             f"{folder}: a table there lists {name[:60]!r}, which cannot be opened ({error.strerror}); correct it"
         ) from error
+    check_own_file(found, folder, where)
     return found

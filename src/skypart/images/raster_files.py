@@ -1,8 +1,8 @@
 """Open raster files from outside with GDAL so that they can read nothing but themselves: one driver, confined."""
 
-import os
 import stat
 import warnings
+from bisect import bisect_left
 from collections.abc import Callable
 from functools import lru_cache, partial
 from pathlib import Path
@@ -80,23 +80,34 @@ def open_raster(path: str, driver: str, name: str = "") -> Any:
 def sidecars(path: str) -> tuple[Path, ...]:
     """A file and those beside it with the same stem (world file, .prj, .ovr, .aux.xml, ...).
 
-    Raises if one is a pipe or a device: GDAL would wait for it for ever.
+    Raises if one is a pipe or a device: GDAL would wait for it for ever. Raises for a link that leaves the folder of
+    the file and that of its target: GDAL would read what it leads to as part of the file.
     """
     file = Path(path)
     return _sidecars(file, file.parent.stat().st_mtime_ns)
 
 
 @lru_cache(maxsize=4096)
-def _sidecars(file: Path, _: int) -> tuple[Path, ...]:
-    beside = []
-    with os.scandir(file.parent) as entries:
-        for entry in entries:
-            if entry.name.startswith(f"{file.stem}.") and entry.name != file.name:
-                check_plain(file.parent / entry.name)
-                beside.append(file.parent / entry.name)
-                if len(beside) > MAX_SIDECARS:
-                    break
+def _sidecars(file: Path, changed: int) -> tuple[Path, ...]:
+    names, start = _names(file.parent, changed), f"{file.stem}."
+    homes = {file.parent.resolve(), file.resolve().parent}
+    beside: list[Path] = []
+    for name in names[bisect_left(names, start) :]:
+        if not name.startswith(start) or len(beside) > MAX_SIDECARS:
+            break
+        if name != file.name:
+            path = file.parent / name
+            check_plain(path)
+            if path.is_symlink() and path.exists() and path.resolve().parent not in homes:
+                raise SkyPartError(f"{path}: is a link to a file outside the folder of {file.name}; copy it there")
+            beside.append(path)
     return (file, *beside)
+
+
+@lru_cache(maxsize=8)
+def _names(folder: Path, _: int) -> list[str]:
+    """The sorted names in a folder: listed once, since a folder of n maps would be listed n times otherwise."""
+    return sorted(each.name for each in folder.iterdir())
 
 
 def check_plain(path: Path) -> None:

@@ -14,6 +14,7 @@ from pyproj.exceptions import CRSError, ProjError
 from rasterio.transform import Affine
 
 from skypart.errors import SkyPartError
+from skypart.geo.crs_files import files_elsewhere
 from skypart.geo.footprint import Bounds
 from skypart.geo.geodesy import GEOD, Degrees, FloatArray, wrap_longitude
 
@@ -205,23 +206,37 @@ def _raster_plane(raster: Any, path: str) -> CrsPlane:
 def parse_crs(definition: str, source: str) -> CrsPlane:
     """The plane of a coordinate system given as WKT or EPSG code in the file `source`."""
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            plane = crs_plane(definition)
-            if plane.crs.is_compound:
-                plane = crs_plane(plane.crs.sub_crs_list[0].to_wkt())
-            code = plane.crs.to_epsg(min_confidence=100)
-            if code is not None:  # the EPSG registry has better areas of use and datum shifts than most WKT
-                plane = crs_plane(f"EPSG:{code}")
-            if not (plane.crs.is_geographic or plane.crs.is_projected):
-                raise CRSError("it is neither geographic nor projected")
-            plane.to_degrees(0.0, 0.0)
+        return _usable_plane(definition)
     except (CRSError, ProjError) as error:
         reason = str(error).strip().rstrip(".").splitlines()[0][:120]
         raise SkyPartError(
             f"{source}: its coordinate system cannot be used ({reason}); set one with gdal_edit.py -a_srs EPSG:code"
         ) from error
+
+
+@lru_cache(maxsize=64)
+def _usable_plane(definition: str) -> CrsPlane:
+    """The plane of a coordinate system; once for all images of a map. Raises CRSError or ProjError."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        _check_files(definition)
+        plane = crs_plane(definition)
+        _check_files(plane.crs.to_wkt())  # of another notation, as JSON
+        if plane.crs.is_compound:
+            plane = crs_plane(plane.crs.sub_crs_list[0].to_wkt())
+        code = plane.crs.to_epsg(min_confidence=100)
+        if code is not None:  # the EPSG registry has better areas of use and datum shifts than most WKT
+            plane = crs_plane(f"EPSG:{code}")
+        if not (plane.crs.is_geographic or plane.crs.is_projected):
+            raise CRSError("it is neither geographic nor projected")
+        plane.to_degrees(0.0, 0.0)
     return plane
+
+
+def _check_files(definition: str) -> None:
+    """Raise CRSError if a definition names a file, which PROJ would open."""
+    if elsewhere := files_elsewhere(definition):
+        raise CRSError(f"it names the file {elsewhere[0][:60]}, which is not followed")
 
 
 def check_grid(grid: MapGrid, path: str) -> None:

@@ -3,7 +3,9 @@
 import csv
 import os
 from collections.abc import Mapping
-from pathlib import Path, PurePath
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
 
 import numpy as np
 from rasterio.transform import Affine
@@ -22,6 +24,8 @@ COLUMNS = (
     "lat_nw, lon_nw + gsd; epsg, x_ul, y_ul + gsd"
 )
 MAX_TABLE_BYTES = 64 << 20
+MAX_LINES = 50_000
+"""Lines of a table. Each is checked against its coordinate system, and all are compared to find which ones touch."""
 _ALIASES = {
     "lat": "latitude",
     "lon": "longitude",
@@ -37,41 +41,52 @@ _ALIASES = {
 }
 
 
+@dataclass(frozen=True)
+class _Listed:
+    """An image that a table lists. width, height: in pixels. digest: of its file."""
+
+    reader: RasterReader
+    width: int
+    height: int
+    digest: str
+
+
 def open_image_table(path: Path) -> MapSource:
-    """One map of all images in a table; where they overlap, the one listed first is on top."""
-    images, digests = [], [file_digest(path)]
+    """One map of all images in a table; where they overlap, the one listed first is on top.
+
+    Each image is opened once, however many lines name it. Lines that repeat the place of an image add nothing.
+    """
+    images: dict[tuple[str, MapGrid], MapImage] = {}
+    digests = [file_digest(path)]
+    opened: dict[str, _Listed] = {}
     for number, line in _lines(path):
-        where = f"{path}, line {number}"
-        file = Path(absolute_path(listed_file(path.parent, _own_name(line["file"], where))))
-        if not file.resolve().is_relative_to(path.parent.resolve()):
-            raise SkyPartError(f"{where}: the image {file} is a link to outside the table's folder; copy it there")
-        if not file.is_file():
-            raise SkyPartError(
-                f"{where}: the image {file} does not exist; give its path relative to the table's folder"
-            )
-        driver = detect_driver(file)
-        if driver is None:
-            raise SkyPartError(f"{file}: is not a JPEG, PNG, WebP, TIFF or JPEG 2000 image; convert it")
-        check_complete(file, driver)
-        width, height = read_raster(str(file), driver, lambda raster: (int(raster.width), int(raster.height)))
-        grid = _grid(line, width, height, where)
-        check_grid(grid, where)
-        images.append(MapImage(grid, RasterReader(str(file), driver)))
-        digests.append(file_digest(file))
+        where, name = f"{path}, line {number}", line["file"]
+        image = opened.get(name)
+        if image is None:
+            image = opened[name] = _open_image(path.parent, name, where)
+        grid = _grid(line, image.width, image.height, where)
+        digests.append(image.digest)
+        if (name, grid) not in images:
+            check_grid(grid, where)
+            images[name, grid] = MapImage(grid, image.reader)
     if not images:
         raise SkyPartError(f"{path}: lists no images; a line needs {COLUMNS}")
-    return MapSource(path.stem, (str(path),), combine_digests(digests), tuple(images))
+    return MapSource(path.stem, (str(path),), combine_digests(digests), tuple(images.values()))
 
 
-def _own_name(name: str, where: str) -> str:
-    """The name of an image below the table's folder; raises for any other."""
-    parts = PurePath(name.replace("\\", "/")).parts
-    if not parts or is_remote(name) or PurePath(name).is_absolute() or ".." in parts or "\0" in name:
-        raise SkyPartError(
-            f"{where}: the image {name[:120]!r} is not in the table's folder; copy it there and give its path relative "
-            "to the folder"
-        )
-    return name
+def _open_image(folder: Path, name: str, where: str) -> _Listed:
+    """Open and check the image `name` in the folder of a table. where: the table and its line, for messages."""
+    if is_remote(name):
+        raise SkyPartError(f"{where}: the image {name[:120]!r} is not in the table's folder; copy it there")
+    file = Path(absolute_path(listed_file(folder, name, where)))
+    if not file.is_file():
+        raise SkyPartError(f"{where}: the image {file} does not exist; give its path relative to the table's folder")
+    driver = detect_driver(file)
+    if driver is None:
+        raise SkyPartError(f"{file}: is not a JPEG, PNG, WebP, TIFF or JPEG 2000 image; convert it")
+    check_complete(file, driver)
+    width, height = read_raster(str(file), driver, lambda raster: (int(raster.width), int(raster.height)))
+    return _Listed(RasterReader(str(file), driver), width, height, file_digest(file))
 
 
 def _lines(path: Path) -> list[tuple[int, dict[str, str]]]:
@@ -87,10 +102,12 @@ def _lines(path: Path) -> list[tuple[int, dict[str, str]]]:
                     table.line_num,
                     {names[key]: str(value).strip() for key, value in line.items() if key in names and value},
                 )
-                for line in table
+                for line in islice(table, MAX_LINES + 1)
             ]
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise SkyPartError(f"{path}: cannot be read as a table ({error}); save it as CSV in UTF-8") from error
+    if len(lines) > MAX_LINES:
+        raise SkyPartError(f"{path}: has more than {MAX_LINES:,} lines; split the table")
     for number, line in lines:
         if "file" not in line:
             raise SkyPartError(f"{path}, line {number}: has no file; a line needs {COLUMNS}")

@@ -78,8 +78,12 @@ class MbTiles:
 
     def __init__(self, path: Path) -> None:
         self.path = str(path)
-        for suffix in ("-journal", "-wal", "-shm"):  # SQLite opens these, too
-            check_plain(path.with_name(path.name + suffix))
+        real = path.resolve()
+        for suffix in ("-journal", "-wal", "-shm"):  # SQLite opens these, too, and makes those it lacks
+            beside = real.with_name(real.name + suffix)
+            if beside.is_symlink():
+                raise SkyPartError(f"{beside}: is a link; remove it")
+            check_plain(beside)
         self._check_schema()
         with self._query("SELECT value FROM metadata WHERE name = 'format'") as rows:
             kind = next(iter(rows), ("",))[0]

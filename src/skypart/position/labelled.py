@@ -11,6 +11,7 @@ from pyproj import Transformer
 
 from skypart.errors import SkyPartError
 from skypart.geo.geodesy import distance_m
+from skypart.images.decode import check_own_file, check_own_name
 
 CSV_NAMES = ("positions.csv", "frames.csv", "labels.csv", "poses.csv")
 FILE_COLUMNS = ("file", "path", "photo", "image", "name")
@@ -103,12 +104,20 @@ def _to_degrees(transformer: Transformer, north: str, east: str) -> tuple[str, s
 
 
 def _parse_photo(file: Path, number: int, name: str, latitude: str, longitude: str) -> LabelledPhoto:
-    """One row of the CSV. Its photo is in the same folder, or in a folder beside the CSV."""
+    """One row of the CSV. Its photo is in the same folder, or in a folder beside the CSV; nothing else is opened."""
+    where = f"{file}, line {number}"
+    if name:
+        check_own_name(name, where)
     path = file.parent / name
-    if name and not path.is_file():
-        path = next((p for p in file.parent.glob(f"*/{glob.escape(name)}") if p.is_file()), path)
-    if not path.is_file():
-        raise SkyPartError(f"{file}, line {number}: no photo {name!r} beside the file; correct the name")
+    try:
+        if name and not path.is_file():
+            path = next((p for p in file.parent.glob(f"*/{glob.escape(name)}") if p.is_file()), path)
+        found = path.is_file()
+    except OSError as error:
+        raise SkyPartError(f"{where}: no photo {name[:60]!r} can be opened ({error.strerror}); correct it") from error
+    if not found:
+        raise SkyPartError(f"{where}: no photo {name[:200]!r} beside the file; correct the name")
+    check_own_file(path, file.parent, where)
     if not latitude and not longitude:
         return LabelledPhoto(path=path, latitude=None, longitude=None)
     try:

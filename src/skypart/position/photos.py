@@ -7,6 +7,7 @@ from contextlib import closing
 from pathlib import Path
 
 from skypart.embedding import load_fastest
+from skypart.embedding.runtimes import is_on_hub
 from skypart.errors import SkyPartError
 from skypart.geo.footprint import Bounds
 from skypart.images.decode import list_photos, read_photo
@@ -39,10 +40,15 @@ def open_locator(
     """Open an index with the model it was made with, or with `model`.
 
     Maps that cannot be read, and a calibration that cannot be used, are logged as warnings. network: whether
-    maps and views on the network may be read. store: address of a copy of the index's views.
+    maps, views and the index's own model may be read from the network. store: address of a copy of the index's views.
     """
     opened = MapIndex(index, network=network, store=store)
     made_with = opened.manifest.model
+    if not model and not network and is_on_hub(made_with["name"]):  # an index may come from somebody else
+        raise SkyPartError(
+            f"{index}: was made with the model {made_with['name'][:120]} of the hub, used only with --network; add it, "
+            "or give a model with --model"
+        )
     locator = Locator(opened, load_fastest(model or made_with["name"], device, made_with["size"]), options)
     warnings = opened.missing_reasons()
     if locator.outdated:

@@ -12,6 +12,7 @@ from pyproj import Transformer
 from pyproj.exceptions import ProjError
 
 from skypart.errors import SkyPartError
+from skypart.geo.crs_files import files_elsewhere
 from skypart.geo.geodesy import offset
 from skypart.images.raster_files import read_geotiff
 from skypart.position.camera import MIN_POSITION_TILT, VERTICAL_TILT
@@ -43,6 +44,11 @@ class Terrain:
         heights, inverse, crs = read_geotiff(
             path, lambda raster: _read_heights(raster, path), "give heights of the ground as a GeoTIFF"
         )
+        if elsewhere := files_elsewhere(crs):
+            raise SkyPartError(
+                f"{path}: its coordinate system names the file {elsewhere[0][:60]}, which is not followed; "
+                "georeference it again"
+            )
         try:
             to_raster = Transformer.from_crs("EPSG:4326", crs, always_xy=True)
         except ProjError as error:

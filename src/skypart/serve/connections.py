@@ -97,6 +97,16 @@ class BoundedProtocol(H11Protocol):
             self.flow.pause_reading()
             self.loop.call_later(LINGER_SECONDS, self.drop)
 
+    def send_400_response(self, msg: str) -> None:
+        """Answer what is not HTTP, also in the middle of a body, where the application must not answer any more."""
+        if self.busy:
+            self.cycle.disconnected = True
+            self.cycle.message_event.set()
+            if self.cycle.response_started:
+                self.drop()
+                return
+        super().send_400_response(msg)
+
     def timeout_keep_alive_handler(self) -> None:
         """Close an idle connection, whatever state its last request is in."""
         if not self.transport.is_closing():

@@ -1,7 +1,6 @@
 """Who may use the server: accepted hosts, no cross-site uploads, the API key; and security headers for browsers."""
 
 import hmac
-import re
 from collections.abc import Mapping
 
 from starlette.datastructures import Headers, MutableHeaders
@@ -9,6 +8,7 @@ from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from skypart.serve.errors import HttpError, log
+from skypart.serve.hosts import host_name, is_own_origin
 from skypart.serve.options import ServeOptions
 
 CONTENT_SECURITY_POLICY = (
@@ -26,28 +26,6 @@ SECURITY_HEADERS = {
 }
 KEY_PROTECTED = ("/v1/", "/tiles/", "/metrics")
 """Path prefixes that need the API key, if there is one."""
-
-
-_HOST = re.compile(r"(?:\[(?P<address>[0-9a-f:.]{2,45})\]|(?P<name>[a-z0-9._-]{1,253}))(?::(?P<port>\d{1,5}))?")
-"""A Host header: a name or IPv4 address, or an IPv6 address in brackets, and a port; nothing else around them."""
-
-
-def host_name(header: str) -> str:
-    """The name in a Host header in lower case, without port and IPv6 brackets; empty if the header is malformed."""
-    found = _HOST.fullmatch(header.strip().lower())
-    return "" if found is None else (found["address"] or found["name"])
-
-
-def is_own_origin(origin: str, host: str) -> bool:
-    """Whether an Origin header names the server that the Host header names; ports count."""
-    scheme, separator, rest = origin.strip().lower().partition("://")
-    port = {"http": "80", "https": "443"}.get(scheme)
-    if not separator or port is None:
-        return False  # also "null", which sandboxed pages send
-    one, other = _HOST.fullmatch(rest), _HOST.fullmatch(host.strip().lower())
-    if one is None or other is None or host_name(rest) != host_name(host):
-        return False
-    return (one["port"] or port) == (other["port"] or port)
 
 
 class SecurityMiddleware:
@@ -91,6 +69,9 @@ class SecurityMiddleware:
 
     def _check(self, method: str, path: str, headers: Headers) -> HttpError | None:
         """The error that rejects a request; None if it is allowed."""
+        if "content-length" in headers and "transfer-encoding" in headers:  # a proxy may see another end of the body
+            close = {"Connection": "close"}
+            return HttpError(400, "a request has Content-Length or Transfer-Encoding, not both", close)
         name = host_name(headers.get("host", ""))
         if len(headers.getlist("host")) > 1 or not name or (self._hosts is not None and name not in self._hosts):
             shown = name or headers.get("host", "")[:80]

@@ -134,7 +134,7 @@ def _read_index(folder: Path, listing: Path, seed: int) -> list[RasterSource]:
         rng = np.random.default_rng([seed, 11, index])
         dated = [lines_of_place[i] for i in rng.permutation(len(lines_of_place))]
         first = dated[0]
-        files = tuple(listed_file(folder, line["file"]) for line in dated)
+        files = tuple(listed_file(folder, line["file"], str(listing)) for line in dated)
         extent = (float(first["width"]) * float(first["gsd_m"]), float(first["height"]) * float(first["gsd_m"]))
         for corner in ("epsg", "x_ul", "y_ul") if "epsg" in first else ("lon_nw", "lat_nw"):
             float(first[corner])
