@@ -55,7 +55,8 @@ class Sensors:
     them whose best guess is right. wrong: share of fixes at a wrong place; most come in runs of up to `run` at the same
     place. false_accepts: share of photos from outside the map that get a fix. radius_m: median 95 % radius without the
     map's own error. map_error_m: 95 % radius of the map's own shift, as stated and in truth; shift_quantile: how large
-    the shift is among all maps, drawn at random if None. velocity: none, flow or odometry.
+    the shift is among all maps, drawn at random if None. velocity: none, flow or odometry. late_s: how late odometry
+    is by its clock; negative if it is early.
     """
 
     fix_every_s: float = 1.0
@@ -70,6 +71,7 @@ class Sensors:
     slow_s: float = 12.0
     shift_quantile: float | None = None
     velocity: str = "none"
+    late_s: float = 0.0
 
 
 def calibrated_sensors(**changes: object) -> Sensors:
@@ -248,10 +250,13 @@ class FixSimulator:
 
 
 class VelocitySimulator:
-    """Velocities along a simulated flight: noise, and an error that changes slowly."""
+    """Velocities along a simulated flight: noise, and an error that changes slowly.
 
-    def __init__(self, flight: SimulatedFlight, kind: str, seed: int) -> None:
-        self.flight, self.kind = flight, kind
+    late_s: how late they are by the photos' clock, as far as that was not corrected.
+    """
+
+    def __init__(self, flight: SimulatedFlight, kind: str, seed: int, late_s: float = 0.0) -> None:
+        self.flight, self.kind, self.late_s = flight, kind, late_s
         self.rng = np.random.default_rng([8, seed])
         self.drift = self.rng.normal(size=2)
 
@@ -261,7 +266,8 @@ class VelocitySimulator:
             return None
         kept = math.exp(-1.0 / RATE_HZ / 60.0)
         self.drift = kept * self.drift + math.sqrt(1 - kept**2) * self.rng.normal(size=2)
-        true = self.flight.velocities[number]
+        shown = min(max(number - round(self.late_s * RATE_HZ), 0), len(self.flight.velocities) - 1)
+        true = self.flight.velocities[shown]
         if self.kind == "flow":  # scaled by a height that is a few per cent off, and turned by the compass's error
             if self.flight.outage[number]:
                 return None
@@ -270,7 +276,8 @@ class VelocitySimulator:
         else:
             drift, noise = 0.25, 0.2
         measured = true + drift * self.drift + noise * self.rng.normal(size=2)
-        return MeasuredVelocity(measured, noise, drift)
+        own = self.kind != "flow"
+        return MeasuredVelocity(measured, noise, drift, own_clock=own)
 
 
 @dataclass
@@ -287,7 +294,10 @@ class Outcome:
 
 def run_filter(flight: SimulatedFlight, sensors: Sensors, options: TrackOptions, seed: int) -> Outcome:
     """Fly with a filter as `skypart fly` does: a step at each located photo, velocities between."""
-    fixes, velocities = FixSimulator(flight, sensors, seed), VelocitySimulator(flight, sensors.velocity, seed)
+    fixes, velocities = (
+        FixSimulator(flight, sensors, seed),
+        VelocitySimulator(flight, sensors.velocity, seed, sensors.late_s),
+    )
 
     def inside(latitude: float, longitude: float) -> bool:
         metres = FRAME.to_metres(latitude=latitude, longitude=longitude)
@@ -297,6 +307,10 @@ def run_filter(flight: SimulatedFlight, sensors: Sensors, options: TrackOptions,
     every = max(1, round(sensors.fix_every_s * RATE_HZ))
     points: list[TrackPoint] = []
     for number, now in enumerate(flight.seconds.tolist()):
+        off = track_filter.clock_offset_s
+        if off is not None and off < 0.0:  # of late velocities nothing newer is there
+            velocities.late_s -= off
+            track_filter.join_clock(off)
         velocity = velocities.velocity(number)
         if number % every == 0:
             points.append(track_filter.step(now, fixes.fix(number), velocity))

@@ -34,6 +34,7 @@ def report_values(report: Report) -> dict[str, Any]:
         "fix_age_s": report.fix_age_s,
         "processing_s": report.processing_s,
         "height_m": report.height_m,
+        "clock_offset_s": report.clock_offset_s,
         "lost_frames": report.lost_frames,
         "ask_operator": report.ask_operator,
         "stopped": report.stopped,

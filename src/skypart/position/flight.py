@@ -237,7 +237,28 @@ def _step(track_filter: TrackFilter, photo: Frame, fix: Fix, telemetry: Telemetr
         if velocity is not None:
             track_filter.drive(moment, velocity)
     hints = merge_hints(hints, hints_from_telemetry(telemetry.at(time_s)))
-    return track_filter.step(time_s, fix, _velocity_at(telemetry, time_s, track_filter.options.follow), hints)
+    point = track_filter.step(time_s, fix, _velocity_at(telemetry, time_s, track_filter.options.follow), hints)
+    if join_by_fixes(track_filter, telemetry):
+        log.warning("%s", clock_note(telemetry.offset_s))
+    return point
+
+
+def clock_note(offset_s: float) -> str:
+    """What is said after the flight data's clock was corrected."""
+    return f"the fixes show another clock of the flight data; it was corrected to --offset {offset_s:.1f}"
+
+
+def join_by_fixes(track_filter: TrackFilter, telemetry: Telemetry) -> bool:
+    """Correct the flight data's clock if fixes have shown how far it is off; whether that was done.
+
+    Live data that come late cannot be corrected: those of now are not there yet.
+    """
+    found = track_filter.clock_offset_s
+    if found is None or (found > 0.0 and telemetry.live):
+        return False
+    telemetry.offset_s += found
+    track_filter.join_clock(found)
+    return True
 
 
 def _velocity_at(telemetry: Telemetry, time_s: float, follow: str) -> MeasuredVelocity | None:
@@ -246,7 +267,8 @@ def _velocity_at(telemetry: Telemetry, time_s: float, follow: str) -> MeasuredVe
         return None
     if follow == "ground" and (sample.tilt_deg is None or sample.tilt_deg < VERTICAL_TILT - 4.0):
         return None  # the ground at the centre of an oblique photo moves otherwise than the drone
-    return MeasuredVelocity(np.array([sample.velocity_east, sample.velocity_north]), VELOCITY_NOISE, VELOCITY_DRIFT)
+    velocity = np.array([sample.velocity_east, sample.velocity_north])
+    return MeasuredVelocity(velocity, VELOCITY_NOISE, VELOCITY_DRIFT, own_clock=True)
 
 
 def add_map_error(points: Sequence[TrackPoint]) -> list[TrackPoint]:

@@ -21,7 +21,7 @@ from skypart.geo.geodesy import LocalFrame
 from skypart.images.decode import RgbImage
 from skypart.position.camera import ground_width, hints_from_telemetry, merge_hints
 from skypart.position.fix import Fix, Hints, Prior
-from skypart.position.flight import VELOCITY_DRIFT, VELOCITY_NOISE
+from skypart.position.flight import VELOCITY_DRIFT, VELOCITY_NOISE, clock_note, join_by_fixes
 from skypart.position.flow import TURN_ERROR_DEG, FlowTracker, HeadingFilter, ImageMotion, ground_velocity
 from skypart.position.frames import Frame, open_frames
 from skypart.position.hypotheses import MeasuredVelocity
@@ -40,6 +40,10 @@ NO_HEADING_AFTER_S = 8.0
 TRACKING_S = 2.0
 """Between frames the state stays `tracking` for this many seconds after a frame whose fix was used."""
 VELOCITY_PROBLEM = "the measured velocity contradicts the fixes and is left out; check --offset, lens and height"
+LATE_PROBLEM = (
+    "the flight data come {:.1f} s late by the fixes, so their velocity is trusted little; send them faster, or "
+    "lower --latency"
+)
 COMPASS_JITTER_DEG = 1.0
 """Noise of the difference of two headings of the flight data."""
 NODDING_DEG = 3.0
@@ -85,7 +89,8 @@ class Report:
     time: UTC of the position. point: the position. fix_age_s: from the exposure of the last located frame until now.
     processing_s: what locating it took. lost_frames: located frames in a row without a position. ask_operator: after
     FlyOptions.ask_after of them. stopped: the loss has lasted so long that nothing is sent. problem: what does not
-    work, or empty. height_m: above take-off, if known. fix: the answer for the last frame.
+    work, or empty. height_m: above take-off, if known. clock_offset_s: of the flight data in use, see
+    Telemetry.offset_s. fix: the answer for the last frame.
     """
 
     time: datetime
@@ -97,6 +102,7 @@ class Report:
     stopped: bool = False
     problem: str = ""
     height_m: float | None = None
+    clock_offset_s: float | None = None
     seen: int = 0
     dropped: int = 0
     located: int = 0
@@ -146,6 +152,7 @@ class LiveTracker:
         self._ahead: TrackFilter | None = None  # the filter, driven on by velocities since its last step
         self._sight: tuple[float, float, float] | None = None  # time, heading and tilt of the last look
         self._without_heading = False
+        self.clock_joined = False  # whether fixes have corrected the flight data's clock
 
     def look(self, time_s: float, image: RgbImage | None) -> None:
         """Take the flight data of this time and, if there is one, the motion that a new frame shows."""
@@ -222,7 +229,7 @@ class LiveTracker:
         middle, rate = math.radians(heading - turned / 2), math.radians(turned) / seconds
         sweep = ahead * rate * np.array([math.cos(middle), -math.sin(middle)])
         noise = math.hypot(velocity.deviation, 0.1 * abs(ahead * rate), ahead * math.radians(jitter) / seconds)
-        return MeasuredVelocity(velocity.velocity + sign * sweep, noise, velocity.drift)
+        return replace(velocity, velocity=velocity.velocity + sign * sweep, deviation=noise)
 
     def _hints(self, sample: Sample) -> Hints:
         return merge_hints(self.options.hints, hints_from_telemetry(sample))
@@ -273,6 +280,10 @@ class LiveTracker:
                 self.heading.match(time_s, fix.heading_deg)
         self.lost_frames = self.lost_frames + 1 if point.state == "lost" else 0
         self.points.append(point)
+        if self.telemetry is not None and join_by_fixes(self.filter, self.telemetry):
+            self.clock_joined = True
+            self._velocities.clear()
+            self._ahead = None
         return point
 
     def _finish(self, point: TrackPoint) -> TrackPoint:
@@ -298,8 +309,10 @@ class LiveTracker:
             self._lost_since = time_s
         lost_s = 0.0 if self._lost_since is None else time_s - self._lost_since
         sample = self.telemetry.at(time_s) if self.telemetry else None
-        if not self.filter.velocity_passes:
-            problem = "; ".join([*([problem] if problem else []), VELOCITY_PROBLEM])
+        late_s = self.filter.clock_offset_s
+        said = [] if self.filter.velocity_passes else [VELOCITY_PROBLEM]
+        said += [] if late_s is None or late_s <= 0.0 else [LATE_PROBLEM.format(late_s)]
+        problem = "; ".join([*([problem] if problem else []), *said])
         return Report(
             time=start + timedelta(seconds=point.time_s),
             point=point,
@@ -310,6 +323,7 @@ class LiveTracker:
             stopped=lost_s >= self.options.stop_after_s,
             problem=problem,
             height_m=None if sample is None else sample.height_m,
+            clock_offset_s=None if self.telemetry is None else self.telemetry.offset_s,
             seen=seen,
             dropped=dropped,
             located=self.located,
@@ -321,7 +335,7 @@ def _telemetry_velocity(sample: Sample) -> MeasuredVelocity | None:
     if sample.velocity_east is None or sample.velocity_north is None:
         return None
     velocity = np.array([sample.velocity_east, sample.velocity_north])
-    return MeasuredVelocity(velocity, VELOCITY_NOISE, VELOCITY_DRIFT)
+    return MeasuredVelocity(velocity, VELOCITY_NOISE, VELOCITY_DRIFT, own_clock=True)
 
 
 def flight_clock() -> Callable[[], float]:
@@ -375,7 +389,8 @@ def fly(
             end = _fly_file(Path(source), tracker, locate, sinks, stop)
     finally:
         problems = _close(sinks)
-    return replace(end, problems=(*end.problems, *problems))
+    notes = [clock_note(tracker.telemetry.offset_s)] if tracker.telemetry and tracker.clock_joined else []
+    return replace(end, problems=(*end.problems, *notes, *problems))
 
 
 def _close(sinks: Iterable[Sink]) -> list[str]:

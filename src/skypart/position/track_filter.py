@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from skypart.errors import SkyPartError
 from skypart.geo.geodesy import LocalFrame
+from skypart.position.clock_check import ClockCheck
 from skypart.position.fix import Fix, Hints
 from skypart.position.hypotheses import (
     NONE,
@@ -133,7 +134,7 @@ class TrackFilter:
         self._time: float | None = None
         self._last_observed: float | None = None
         self._observations: tuple[Observation, ...] = ()  # of the last step
-        self._check = VelocityCheck()
+        self._check, self._clock = VelocityCheck(), ClockCheck()
         self._window = Window(options.area_km2 * 1e6, options.window_s) if options.window_s > 0 else None
 
     def step(
@@ -143,8 +144,7 @@ class TrackFilter:
 
         hints: of the photo's camera; a window of photos needs them if the drone is followed.
         """
-        self._check.move(time_s, velocity)
-        velocity = self._check.trusted(velocity)
+        velocity = self._checked(time_s, velocity)
         before, after = self._hypotheses, self._predict(time_s, velocity)
         novelty = self._novelty(time_s)
         self._count_photo(time_s, fix)
@@ -152,6 +152,7 @@ class TrackFilter:
         observations = observations_from_fix(fix, self.frame, novelty, self.options.slow_share, drone)
         if observations:
             self._check.add(time_s, observations[0])
+            self._clock.add(time_s, observations[0])
         observations += self._align(time_s, fix, velocity, hints)
         if fix is not None:
             self.map_error_m = max(self.map_error_m, fix.map_error_m)
@@ -197,9 +198,7 @@ class TrackFilter:
 
     def drive(self, time_s: float, velocity: MeasuredVelocity | None) -> TrackPoint:
         """The position at `time_s`, between photos, given a measured velocity, if there is one."""
-        if self._checks:
-            self._check.move(time_s, velocity)
-        velocity = self._check.trusted(velocity)
+        velocity = self._checked(time_s, velocity)
         self._hypotheses = self._predict(time_s, velocity)
         self._time, self._observations = time_s, ()
         if self._window is not None:
@@ -210,10 +209,28 @@ class TrackFilter:
         self._append(time_s, (), best, point.confidence, velocity, photo=False)
         return point
 
+    def _checked(self, time_s: float, velocity: MeasuredVelocity | None) -> MeasuredVelocity | None:
+        """A measured velocity as certain as its clock allows; None if fixes contradict it."""
+        if self._checks:
+            self._check.move(time_s, velocity)
+        self._clock.move(time_s, velocity)
+        return self._check.trusted(self._clock.widened(velocity))
+
+    @property
+    def clock_offset_s(self) -> float | None:
+        """How late measured velocities are, by the fixes; None while these do not tell, or it is next to nothing."""
+        return self._clock.offset_s
+
+    def join_clock(self, offset_s: float) -> None:
+        """Go on with velocities whose times were corrected by an offset."""
+        self._clock.shift(offset_s)
+        self._check = VelocityCheck()
+
     def branch(self) -> "TrackFilter":
         """A copy that can be driven ahead while this filter stays; it records nothing and aligns no photos."""
         ahead = copy.copy(self)
         ahead._record, ahead._checks, ahead._window = False, False, None
+        ahead._clock = self._clock.copy()
         return ahead
 
     def peek(self, time_s: float, velocities: Sequence[tuple[float, MeasuredVelocity]] = ()) -> TrackPoint:

@@ -153,6 +153,8 @@ class LiveTelemetry(Telemetry):
     clock: our time in seconds. address: as pymavlink writes it, such as udpin:0.0.0.0:14550 or /dev/ttyACM0,57600.
     """
 
+    live = True
+
     def __init__(
         self, address: str, clock: Callable[[], float], *, fixed_tilt: float | None = None, source_system: int = 255
     ) -> None:
