@@ -22,10 +22,10 @@ from skypart.geo.geodesy import LocalFrame, distance_m
 from skypart.position.camera import VERTICAL_TILT, hints_from_telemetry, merge_hints
 from skypart.position.figures import MapBackground, draw_track
 from skypart.position.fix import Fix, Hints, Prior
+from skypart.position.follow import FlightLocator
 from skypart.position.frames import Frame, Frames, open_frames
 from skypart.position.hypotheses import MeasuredVelocity
 from skypart.position.locate import Locator
-from skypart.position.matching import Refinement
 from skypart.position.photos import check_prior_order
 from skypart.position.score import TrackScore, Truth, check_truth_covers, read_truth, score_track
 from skypart.position.track import TrackOptions, TrackPoint, raw_track
@@ -36,6 +36,8 @@ log = logging.getLogger(__name__)
 
 Locate: TypeAlias = Callable[[Frame], Fix]
 """Locates one photo of a flight."""
+Judged: TypeAlias = Callable[[TrackPoint], object]
+"""Takes the filter's point of a photo, as soon as there is one."""
 DRIVE_HZ = 5.0
 """Velocities used per second between photos."""
 VELOCITY_NOISE, VELOCITY_DRIFT = 0.3, 0.3
@@ -105,15 +107,13 @@ def follow_flight(
     options = replace(options or TrackOptions(), area_km2=max(area_km2(index.bounds), MIN_AREA_KM2))
     background = MapBackground(index.bounds, lambda part: index.render(box=part)) if index.sources else None
 
-    last: Refinement | None = None
+    flight = FlightLocator(locator)
 
     def locate(photo: Frame) -> Fix:
-        nonlocal last
         known = merge_hints(hints or Hints(), photo.hints or Hints())
         if telemetry is not None:
             known = merge_hints(known, hints_from_telemetry(telemetry.at(photo.time_s)))
-        fix, last = locator.locate_next(photo.image, last, name=photo.name, prior=prior, hints=known)
-        return fix
+        return flight.locate(photo, known, prior)
 
     return run_flight(
         source,
@@ -127,6 +127,7 @@ def follow_flight(
         figure=figure,
         background=background,
         telemetry=telemetry,
+        judged=flight.judge,
     )
 
 
@@ -143,6 +144,7 @@ def run_flight(
     figure: Path | None = None,
     background: MapBackground | None = None,
     telemetry: Telemetry | None = None,
+    judged: Judged | None = None,
 ) -> Flight:
     """Follow the flight of `source`, a video or a folder of photos; write its track, and a figure over `background`.
 
@@ -162,7 +164,7 @@ def run_flight(
         check_truth_covers(truth, known, frames, rate_hz)
     if frames.note:
         log.warning("%s", frames.note)
-    points = track_frames(frames, locate, options, frame, telemetry)
+    points = track_frames(frames, locate, options, frame, telemetry, judged)
     output.write(points, frames.start)
     written, scores = [output.path], {}
     if figure is not None and background is not None:
@@ -191,11 +193,13 @@ def track_frames(
     options: TrackOptions | None = None,
     frame: LocalFrame | None = None,
     telemetry: Telemetry | None = None,
+    judged: Judged | None = None,
 ) -> list[TrackPoint]:
     """The track of a flight, one point per photo.
 
     frame: metric frame of the map; by default around the first fix. telemetry: its velocity moves the track between
     photos, if it is that of what the track follows: of the drone, or of the ground below a camera that looks down.
+    judged: is told of every photo what the filter made of it, before the next one is located.
     """
     options = options or TrackOptions()
     track_filter = TrackFilter(options, frame) if frame else None
@@ -214,6 +218,8 @@ def track_frames(
                 points.append(TrackPoint(time_s=photo.time_s, raw=fix))
             else:
                 points.append(_step(track_filter, photo, fix, telemetry))
+            if judged is not None:
+                judged(points[-1])
     if not points:
         raise SkyPartError(f"none of the {frames.skipped} frames could be read; copy the video or photos again")
     if len(errors) == len(points):

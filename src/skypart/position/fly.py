@@ -10,6 +10,7 @@ from skypart.geo.footprint import Bounds
 from skypart.position.fix import Fix, Hints, Place, Prior
 from skypart.position.flight import MIN_AREA_KM2, area_km2
 from skypart.position.flow import FlowTracker
+from skypart.position.follow import FlightLocator
 from skypart.position.frames import Frame, open_frames
 from skypart.position.live import FLYING, FlyOptions, LiveTracker, LocateLive
 from skypart.position.locate import Locator
@@ -79,8 +80,21 @@ def open_tracker(
     return LiveTracker(options, track, index.bounds.frame, inside, telemetry)
 
 
-def locate_with(locator: Locator, terrain: Terrain | None = None, takeoff: Place | None = None) -> LocateLive:
-    """Locates frames in an index, with the drone's position over `terrain` if there is one."""
+def locate_with(
+    locator: Locator,
+    terrain: Terrain | None = None,
+    takeoff: Place | None = None,
+    *,
+    tracker: LiveTracker | None = None,
+) -> LocateLive:
+    """Locates frames in an index, with the drone's position over `terrain` if there is one.
+
+    tracker: of the flight. While it uses the fixes, each frame is looked for around the match before first; without a
+    tracker every frame is searched anew.
+    """
+    flight = FlightLocator(locator)
+    if tracker is not None:
+        tracker.judged = flight.judge
     takeoff_m: float | None = None
     if terrain is not None and takeoff is not None:
         takeoff_m = terrain.height(*takeoff)
@@ -88,7 +102,7 @@ def locate_with(locator: Locator, terrain: Terrain | None = None, takeoff: Place
             raise SkyPartError(f"--takeoff {takeoff.latitude},{takeoff.longitude}: is not on the raster of heights")
 
     def locate(frame: Frame, hints: Hints, prior: Prior | None) -> Fix:
-        fix = locator.locate(frame.image, name=frame.name, hints=hints, prior=prior)
+        fix = flight.locate(frame, hints, prior)
         return fix if terrain is None else add_terrain(fix, hints, terrain, takeoff_m)
 
     return locate

@@ -21,7 +21,7 @@ from skypart.geo.geodesy import LocalFrame
 from skypart.images.decode import RgbImage
 from skypart.position.camera import ground_width, hints_from_telemetry, merge_hints
 from skypart.position.fix import Fix, Hints, Prior
-from skypart.position.flight import VELOCITY_DRIFT, VELOCITY_NOISE, clock_note, join_by_fixes
+from skypart.position.flight import VELOCITY_DRIFT, VELOCITY_NOISE, Judged, clock_note, join_by_fixes
 from skypart.position.flow import TURN_ERROR_DEG, FlowTracker, HeadingFilter, ImageMotion, ground_velocity
 from skypart.position.frames import Frame, open_frames
 from skypart.position.hypotheses import MeasuredVelocity
@@ -152,6 +152,7 @@ class LiveTracker:
         self._ahead: TrackFilter | None = None  # the filter, driven on by velocities since its last step
         self._sight: tuple[float, float, float] | None = None  # time, heading and tilt of the last look
         self._without_heading = False
+        self.judged: Judged | None = None  # is told what became of each located frame
         self.clock_joined = False  # whether fixes have corrected the flight data's clock
 
     def look(self, time_s: float, image: RgbImage | None) -> None:
@@ -280,6 +281,8 @@ class LiveTracker:
                 self.heading.match(time_s, fix.heading_deg)
         self.lost_frames = self.lost_frames + 1 if point.state == "lost" else 0
         self.points.append(point)
+        if self.judged is not None:
+            self.judged(point)
         if self.telemetry is not None and join_by_fixes(self.filter, self.telemetry):
             self.clock_joined = True
             self._velocities.clear()

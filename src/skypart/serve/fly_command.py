@@ -95,7 +95,7 @@ def run_fly(arguments: FlyArguments) -> FlightEnd:
             )
         for name in arguments.out or ("-",):
             sinks.append(_open_sink(name, arguments))
-        locate = locate_with(locator, terrain, takeoff)
+        locate = locate_with(locator, terrain, takeoff, tracker=tracker)
         if arguments.page is not None:
             board = FlyBoard()
             sinks.append(board)
