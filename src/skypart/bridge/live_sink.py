@@ -16,7 +16,8 @@ def report_values(report: Report) -> dict[str, Any]:
     """A report as plain values, for JSON and the page. Times are UTC; a position that is unknown is null."""
     point = report.point
     values: dict[str, Any] = {
-        "time": report.time.isoformat(timespec="milliseconds").replace("+00:00", "Z"),
+        "time": _utc(report.time),
+        "captured": None if report.captured is None else _utc(report.captured),
         "time_s": point.time_s,
         "state": point.state,
         "source": point.source,
@@ -47,6 +48,10 @@ def report_values(report: Report) -> dict[str, Any]:
     return plain
 
 
+def _utc(moment: datetime) -> str:
+    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
 class RateLimit:
     """Lets at most `rate_hz` reports per second through, by the time of the reports."""
 
@@ -64,7 +69,7 @@ class RateLimit:
 
 
 class GuardedSink:
-    """A sink to an autopilot or a line: nothing leaves it unless armed; an error is stated and tried again.
+    """A sink to an autopilot or a line: nothing leaves it unless armed; after an error it tries again.
 
     say: prints a line of the dry run. problem: why nothing is sent; empty while it works.
     """
@@ -88,10 +93,7 @@ class GuardedSink:
             self.problem = ""
             self.sent += 1
         except Exception as error:  # sockets and pyserial raise many kinds
-            problem = f"{self.name}: cannot send ({error})"
-            if problem != self.problem:
-                self._say(problem)
-            self.problem = problem
+            self.problem = f"{self.name}: cannot send ({error})"
 
     def describe(self, report: Report) -> list[str]:
         """What `transmit` would send, one line per message."""

@@ -1,5 +1,6 @@
 """`skypart fly` on an index: join its locator, the flight data and the terrain into a live tracker."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -98,7 +99,7 @@ def locate_with(
     takeoff_m: float | None = None
     if terrain is not None and takeoff is not None:
         takeoff_m = terrain.height(*takeoff)
-        if takeoff_m != takeoff_m:
+        if math.isnan(takeoff_m):
             raise SkyPartError(f"--takeoff {takeoff.latitude},{takeoff.longitude}: is not on the raster of heights")
 
     def locate(frame: Frame, hints: Hints, prior: Prior | None) -> Fix:
@@ -108,13 +109,21 @@ def locate_with(
     return locate
 
 
+def offset_seconds(offset: str) -> float:
+    """The seconds of `--offset`."""
+    try:
+        seconds = float(offset)
+    except ValueError:
+        seconds = math.nan
+    if not math.isfinite(seconds):
+        raise SkyPartError(f"--offset {offset}: give seconds, or auto for a video file with recorded flight data")
+    return seconds
+
+
 def join_clocks(video: Path, telemetry: Telemetry, offset: str) -> float:
     """Set the telemetry's offset: seconds, or `auto` from the turns that video and flight data both have seen."""
     if offset != "auto":
-        try:
-            telemetry.offset_s = float(offset)
-        except ValueError as error:
-            raise SkyPartError(f"--offset {offset}: give seconds, or auto") from error
+        telemetry.offset_s = offset_seconds(offset)
         return telemetry.offset_s
     heading = telemetry.series["heading_deg"]
     if len(heading.times) < 2:

@@ -86,15 +86,16 @@ class FlyOptions:
 class Report:
     """What is known at one moment of a flight.
 
-    time: UTC of the position. point: the position. fix_age_s: from the exposure of the last located frame until now.
-    processing_s: what locating it took. lost_frames: located frames in a row without a position. ask_operator: after
-    FlyOptions.ask_after of them. stopped: the loss has lasted so long that nothing is sent. problem: what does not
-    work, or empty. height_m: above take-off, if known. clock_offset_s: of the flight data in use, see
-    Telemetry.offset_s. fix: the answer for the last frame.
+    time: UTC of the position. point: the position. captured: UTC of the exposure of the last located frame. fix_age_s:
+    from the exposure of the last located frame until now. processing_s: what locating it took. lost_frames: located
+    frames in a row without a position. ask_operator: after FlyOptions.ask_after of them. stopped: the loss has lasted
+    so long that nothing is sent. problem: what does not work, or empty. height_m: above take-off, if known.
+    clock_offset_s: of the flight data in use, see Telemetry.offset_s. fix: the answer for the last frame.
     """
 
     time: datetime
     point: TrackPoint
+    captured: datetime | None = None
     fix_age_s: float | None = None
     processing_s: float | None = None
     lost_frames: int = 0
@@ -319,6 +320,7 @@ class LiveTracker:
         return Report(
             time=start + timedelta(seconds=point.time_s),
             point=point,
+            captured=None if self.last_capture is None else start + timedelta(seconds=self.last_capture),
             fix_age_s=None if self.last_capture is None else time_s - self.last_capture,
             processing_s=None if self.last_fix is None else self.last_fix.seconds,
             lost_frames=self.lost_frames,
@@ -426,7 +428,7 @@ def _fly_file(
     """Every frame of a file at `rate_hz` in order; reports between them at `out_hz` of the flight's own time."""
     frames = open_frames(path, rate_hz=max(tracker.options.out_hz, tracker.options.rate_hz))
     start = _in_utc(frames.start)
-    seen, next_fix = 0, -math.inf
+    seen, next_fix, speaker = 0, -math.inf, _Speaker()
     for frame in frames:
         if stop.is_set():
             break
@@ -436,7 +438,9 @@ def _fly_file(
             next_fix = frame.time_s + 1.0 / tracker.options.rate_hz
             fix = _locate_safely(locate, frame, *tracker.hints(frame))
             tracker.locate_done(frame.time_s, fix)
-        _send(sinks, tracker.report(frame.time_s, start, seen=seen))
+        problem = _problem(None, tracker.telemetry, sinks)
+        speaker.say(problem)
+        _send(sinks, tracker.report(frame.time_s, start, problem=problem, seen=seen))
     return FlightEnd(
         points=tracker.points,
         start=start,
@@ -480,7 +484,7 @@ def _fly_live(
 
     worker = threading.Thread(target=work, name="locate", daemon=True)
     worker.start()
-    busy, next_fix, problem = False, -math.inf, ""
+    busy, next_fix, speaker = False, -math.inf, _Speaker()
     period = 1.0 / tracker.options.out_hz
     try:
         frame: Frame | None = _first_frame(video, tracker, sinks, stop, start, now)
@@ -499,10 +503,8 @@ def _fly_live(
                     busy, next_fix = True, frame.time_s + 1.0 / tracker.options.rate_hz
             else:
                 tracker.look(moment, None)
-            said = _problem(video, tracker.telemetry)
-            if said and said != problem:
-                console.print(said, style="yellow", markup=False, highlight=False, soft_wrap=True)
-            problem = said
+            problem = _problem(video, tracker.telemetry, sinks)
+            speaker.say(problem)
             _send(sinks, tracker.report(moment, start, problem=problem, seen=video.seen, dropped=video.dropped))
             if video.ended and not busy:
                 break
@@ -556,8 +558,21 @@ def _newest_until(video: LiveVideo, due: float, now: Callable[[], float], stop: 
     return video.take(0.0)
 
 
-def _problem(video: LiveVideo, telemetry: Telemetry | None) -> str:
+def _problem(video: LiveVideo | None, telemetry: Telemetry | None, sinks: Iterable[Sink]) -> str:
     """What does not work just now."""
-    said = [f"{video.name}: {video.broken}; trying again"] if video.broken and not video.ended else []
-    link = getattr(telemetry, "problem", "")
-    return "; ".join([*said, *([link] if link else [])])
+    broken = video is not None and video.broken and not video.ended
+    said = [f"{video.name}: {video.broken}; trying again"] if broken and video is not None else []
+    said += [getattr(telemetry, "problem", ""), *(sink.problem for sink in sinks)]
+    return "; ".join(each for each in said if each)
+
+
+class _Speaker:
+    """Prints a problem once, when it comes."""
+
+    def __init__(self) -> None:
+        self._last = ""
+
+    def say(self, problem: str) -> None:
+        if problem and problem != self._last:
+            console.print(problem, style="yellow", markup=False, highlight=False, soft_wrap=True)
+        self._last = problem
