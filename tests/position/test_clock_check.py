@@ -104,7 +104,7 @@ def live_flight(late_s: float, telemetry: Telemetry, seconds: float = 150.0) -> 
         report = live.report(now, START)
         problems.append(report.problem)
         point = report.point
-        if point.latitude is not None and point.radius_m is not None:
+        if point.latitude is not None and point.longitude is not None and point.radius_m is not None:
             metres = FRAME.to_metres(latitude=point.latitude, longitude=point.longitude)
             ratios.append(math.dist((float(metres.x), float(metres.y)), place) / point.radius_m)
     return live, problems, np.array(ratios)

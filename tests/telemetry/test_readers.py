@@ -52,7 +52,9 @@ VARIANTS: dict[str, tuple[str, dict[str, float | None]]] = {
         "[dzoom: 1.00] \n[latitude: 48.125] [longitude: 16.375] [rel_alt: 99.5 abs_alt: 197.829] \n"
         "[drone_speedx: 3.0 drone_speedy: -4.0 drone_speedz: 0.0] \n"
         "[drone_yaw: -20.4 drone_pitch: 2.4 drone_roll: "
-        "-2.1] \n[gb_yaw: -90.0 gb_pitch: -80.0 gb_roll: 0.5] \n\n0\n[dzoom_ratio: 10000, delta:0] [color_md : default] \n< /font >",
+        "-2.1] \n[gb_yaw: -90.0 gb_pitch: -80.0 gb_roll: 0.5] \n\n0\n"
+        "[dzoom_ratio: 10000, delta:0] [color_md : default] "
+        "\n< /font >",
         {"latitude": 48.125, "height_m": 99.5, "heading_deg": 270.0, "tilt_deg": 80.0, "speed": 5.0},
     ),
     "air 2s": (

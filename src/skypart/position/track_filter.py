@@ -380,7 +380,8 @@ class TrackFilter:
             self._inside(*place) for place in zip(places.latitude.tolist(), places.longitude.tolist(), strict=True)
         ]
         outside = 1.0 - sum(on_map) / len(on_map)
-        return outside * OUTSIDE_ODDS ** min(self._without_fix, 60.0) >= 1.0 - outside
+        odds = math.exp(min(self._without_fix, 60.0) * math.log(OUTSIDE_ODDS))
+        return outside * odds >= 1.0 - outside
 
 
 def _source_of(observations: Sequence[Observation], number: int) -> Source:
