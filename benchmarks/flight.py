@@ -34,12 +34,12 @@ from skypart.position.confidence import MATCHING_VERSION
 from skypart.position.live import FLYING
 
 ROOT = Path(__file__).resolve().parent.parent
-FLIGHTS_SIMULATED = 24
+FLIGHTS_SIMULATED = 16
 FIRST_SEED = 2000
 """Flights before this one were used while the filter was developed."""
 LATE_S = (-5.0, -2.0, -1.0, 1.0, 2.0, 5.0)
 """Seconds by which the clock of the odometry is late; negative if it is early."""
-FLIGHTS_LATE = 8
+FLIGHTS_LATE = 6
 FLOWN = "## Rendered flights"
 UNKNOWN = "## What this does not show"
 SIMULATED_KM2 = 1.44
@@ -112,9 +112,9 @@ def clock_lines() -> list[str]:
         "",
         "### Odometry with a clock that is off",
         "",
-        f"{FLIGHTS_LATE} of these flights for each offset. The filter is not told. It estimates the offset from fixes in",
-        "turns. A clock that is early is corrected. What comes late is trusted less, as a live link would have it:",
-        "the velocity of now is not there yet.",
+        f"{FLIGHTS_LATE} of these flights for each offset, which the filter is not told. Fixes in turns show it.",
+        "A clock that is early is corrected. What comes late over a live link is trusted less: the velocity of now",
+        "is not there yet.",
         "",
         "| the clock is | inside | lowest flight | largest error, in radii | slowest `lost` | median radius |",
         "|---|---|---|---|---|---|",

@@ -14,8 +14,10 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from skypart.geo.footprint import Bounds
 from skypart.geo.geodesy import LocalFrame
 from skypart.position.fix import Evidence, Fix, Peak, Place
+from skypart.position.fly import is_inside
 from skypart.position.hypotheses import RADIUS_95, MeasuredVelocity
 from skypart.position.track import TrackOptions, TrackPoint
 from skypart.position.track_filter import TrackFilter
@@ -292,6 +294,17 @@ class Outcome:
     source: list[str] = field(default_factory=list, repr=False)
 
 
+def map_box(half: float) -> Bounds:
+    """The map of a flight, `half` its edge in metres."""
+    corner, other = FRAME.to_degrees(-half, -half), FRAME.to_degrees(half, half)
+    return Bounds(
+        south=float(corner.latitude),
+        west=float(corner.longitude),
+        north=float(other.latitude),
+        east=float(other.longitude),
+    )
+
+
 def run_filter(flight: SimulatedFlight, sensors: Sensors, options: TrackOptions, seed: int) -> Outcome:
     """Fly with a filter as `skypart fly` does: a step at each located photo, velocities between."""
     fixes, velocities = (
@@ -299,10 +312,7 @@ def run_filter(flight: SimulatedFlight, sensors: Sensors, options: TrackOptions,
         VelocitySimulator(flight, sensors.velocity, seed, sensors.late_s),
     )
 
-    def inside(latitude: float, longitude: float) -> bool:
-        metres = FRAME.to_metres(latitude=latitude, longitude=longitude)
-        return max(abs(float(metres.x)), abs(float(metres.y))) <= flight.half
-
+    inside = is_inside([map_box(flight.half)])
     track_filter = TrackFilter(options, FRAME, inside, record=False)
     every = max(1, round(sensors.fix_every_s * RATE_HZ))
     points: list[TrackPoint] = []
