@@ -215,6 +215,28 @@ def test_messages_become_heading_tilt_height_and_velocity() -> None:
     assert reader.read(message("HEARTBEAT"), 1.0) is None
 
 
+def test_unknown_attitudes_and_frames_are_left_out() -> None:
+    """NaN or zeros of a gimbal say that it does not know; then the airframe's heading goes on."""
+    for unknown in ((math.nan,) * 4, (0.0,) * 4):
+        reader = MessageReader()
+        gimbal = message("GIMBAL_DEVICE_ATTITUDE_STATUS", q=unknown, flags=64)
+        assert reader.read(gimbal, 1.0) is None
+        mount = message("MOUNT_ORIENTATION", roll=0.0, pitch=-60.0, yaw_absolute=math.nan)
+        found = reader.read(mount, 1.0)
+        assert found is not None and found.heading_deg is None and found.tilt_deg == 60.0
+        found = reader.read(message("ATTITUDE", roll=0.0, pitch=0.0, yaw=1.0), 1.0)
+        assert found is not None and found.heading_deg == pytest.approx(math.degrees(1.0))
+        odometry = message("ODOMETRY", vx=5.0, vy=1.0, vz=0.0, q=unknown, frame_id=1, child_frame_id=12)
+        assert reader.read(odometry, 1.0) is None
+    level, reader = (1.0, 0.0, 0.0, 0.0), MessageReader()
+    for frame, child in ((20, 12), (20, 20), (21, 21)):  # MAV_FRAME_LOCAL_FRD and FLU: x points anywhere
+        odometry = message("ODOMETRY", vx=5.0, vy=1.0, vz=0.0, q=level, frame_id=frame, child_frame_id=child)
+        assert reader.read(odometry, 1.0) is None
+    odometry = message("ODOMETRY", vx=5.0, vy=1.0, vz=0.0, q=level, frame_id=4, child_frame_id=4)
+    found = reader.read(odometry, 1.0)
+    assert found is not None and (found.velocity_east, found.velocity_north) == (5.0, 1.0)
+
+
 def test_quaternions_agree_with_rotation_matrices() -> None:
     roll, pitch, yaw = 0.2, -0.4, 2.0
 

@@ -80,6 +80,8 @@ class FlyOptions:
             value = float(getattr(self, name))
             if not (math.isfinite(value) and value > 0):
                 raise SkyPartError(f"fly option {name} must be a positive number, not {getattr(self, name)}")
+        if not (math.isfinite(self.latency_s) and self.latency_s >= 0):
+            raise SkyPartError(f"fly option latency_s must be 0 or more seconds, not {self.latency_s}")
 
 
 @dataclass(frozen=True, kw_only=True)
