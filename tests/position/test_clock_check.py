@@ -51,7 +51,19 @@ def test_a_right_clock_is_confirmed_and_nothing_is_known_without_turns() -> None
         if step % 5 == 0:
             straight.add(STEP_S * step, Observation(np.array([10.0 * STEP_S * step, 0.0]), 36.0, 0.9))
     assert straight.offset_s is None
-    assert straight.probability == pytest.approx(ClockCheck().probability, abs=1e-3)
+    before, after = ClockCheck().probability, straight.probability
+    assert after / after.sum() == pytest.approx(before / before.sum(), abs=1e-3)
+    assert after.sum() > before.sum(), "some offset fits"
+
+
+@pytest.mark.parametrize("late_s", [20.0, -15.0])
+def test_a_velocity_that_fits_at_no_offset_is_worth_nothing(late_s: float) -> None:
+    check = fly_check(late_s)
+    assert check.offset_s is None and float(check.probability.sum()) < 0.7
+    measured = MeasuredVelocity(np.array([10.0, 0.0]), 0.3, 0.3, own_clock=True)
+    check.move(1000.0, measured)
+    found = check.widened(measured)
+    assert found is not None and found.deviation > 5.0
 
 
 def test_a_velocity_is_less_certain_until_its_clock_is_confirmed_and_in_turns() -> None:

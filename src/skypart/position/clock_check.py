@@ -20,7 +20,7 @@ NARROW_S, WIDE_SHARE = 0.3, 0.3
 """Offsets before anything is known: normal around 0, and with a share of all plausible ones alike."""
 PAIR_S = (2.0, 10.0)
 """Seconds between two fixes that are compared with the distance measured between them."""
-FLOOR = math.exp(-8.0)
+FLOOR = math.exp(-4.5)
 """Likelihood of a pair that a wrong fix explains."""
 PAIR_WEIGHT = 0.7
 """What a fix counts for: those close in time repeat one another's errors."""
@@ -30,10 +30,17 @@ MANOEUVRES = 1.5
 """m^2/s^3: how fast the variance of a change of velocity grows, along an axis, in ordinary flight."""
 LASTING_S = 4.0
 """Seconds for which the error of a wrong clock lasts: the time of a turn."""
+NONE_LIKELIHOOD = math.exp(-2.0)
+"""Likelihood of a pair if the velocity is wrong at every offset; right ones reach exp(-1) on average."""
+NONE_SHARE = 0.1
+NONE_S = 12.0
+"""Offset that a velocity is taken to have if none fits."""
+FORGET = 4.5, 12.0
+"""Log odds to which the possibility that no offset fits, and each offset, falls behind the best at most."""
 JOINED_WITHIN_S, JOINED_LEVEL = 0.75, 0.97
 """An offset is known if this share of the probability is this close to it."""
-MIN_JOIN_S = 0.5
-"""Offsets below this are not worth a correction."""
+JOIN_S = 0.5, 5.25
+"""Smaller offsets are not worth a correction; larger ones may be larger still than those that are looked for."""
 
 
 @dataclass(frozen=True)
@@ -46,10 +53,10 @@ class _Compared:
 
 
 def _prior() -> Floats:
-    """(offsets,) log probability before anything is known."""
+    """(offsets + 1,) log probability before anything is known; the last one is that no offset fits."""
     narrow = np.exp(-0.5 * np.square(OFFSETS / NARROW_S))
     mixed = (1.0 - WIDE_SHARE) * narrow / narrow.sum() + WIDE_SHARE / len(OFFSETS)
-    return np.asarray(np.log(mixed), dtype=np.float64)
+    return np.asarray(np.log([*(1.0 - NONE_SHARE) * mixed, NONE_SHARE]), dtype=np.float64)
 
 
 class ClockCheck:
@@ -75,22 +82,22 @@ class ClockCheck:
 
     @property
     def probability(self) -> Floats:
-        """(offsets,) of each of OFFSETS."""
+        """(offsets,) of each of OFFSETS; what is left to 1 is that none fits."""
         weight = np.exp(self._log_weight - self._log_weight.max())
-        return np.asarray(weight / weight.sum())
+        return np.asarray(weight[:-1] / weight.sum())
 
     @property
     def offset_s(self) -> float | None:
         """The offset that fixes have shown; None while they do not tell, or if it is hardly different from 0."""
         share = self.probability
-        middle = float(share @ OFFSETS)
+        middle = float(share @ OFFSETS) / max(float(share.sum()), 1e-9)
         known = float(share[np.abs(OFFSETS - middle) <= JOINED_WITHIN_S].sum()) >= JOINED_LEVEL
-        return middle if known and abs(middle) >= MIN_JOIN_S else None
+        return middle if known and JOIN_S[0] <= abs(middle) <= JOIN_S[1] else None
 
     def shift(self, offset_s: float) -> None:
         """Go on after velocities were corrected by an offset: what is known moves with it."""
         moved = np.interp(OFFSETS + offset_s, OFFSETS, self.probability, left=0.0, right=0.0)
-        self._log_weight = np.log(moved / max(float(moved.sum()), 1e-9) + np.exp(_prior()) * 1e-2)
+        self._log_weight = np.log(np.append(moved, 0.0) / max(float(moved.sum()), 1e-9) + 0.05 * np.exp(_prior()))
         self._forget()
 
     def _forget(self) -> None:
@@ -139,10 +146,13 @@ class ClockCheck:
             now = self._velocities[-1]
             variance += now.deviation**2 * seconds + (now.drift * seconds) ** 2
             difference = fix.position - other.fix.position - (walked - other.walked)
-            told.append(np.log(np.exp(-0.5 * np.square(difference).sum(axis=1) / variance) + FLOOR))
+            fits = np.exp(-0.5 * np.square(difference).sum(axis=1) / variance) + FLOOR
+            told.append(np.log(np.append(fits, NONE_LIKELIHOOD)))
         if told:
-            self._log_weight = self._log_weight + PAIR_WEIGHT * np.mean(told, axis=0)
-            self._log_weight = self._log_weight - self._log_weight.max()
+            weight = self._log_weight + PAIR_WEIGHT * np.mean(told, axis=0)
+            weight = np.maximum(weight - weight.max(), -FORGET[1])
+            weight[-1] = max(weight[-1], -FORGET[0])
+            self._log_weight = weight
         self._compared.append(_Compared(time_s, fix, walked))
 
     def widened(self, velocity: MeasuredVelocity | None) -> MeasuredVelocity | None:
@@ -153,8 +163,8 @@ class ClockCheck:
         """
         if velocity is None or not velocity.own_clock or not self._times:
             return velocity
-        share = self.probability
-        away = np.abs(OFFSETS)
+        known = self.probability
+        share, away = np.append(known, 1.0 - known.sum()), np.append(np.abs(OFFSETS), NONE_S)
         # The change since a moment before; a change to come is taken to be as large as manoeuvres make it.
         recent = np.array([each.velocity for each in self._velocities])
         then = np.stack([np.interp(self._times[-1] - away, self._times, recent[:, axis]) for axis in (0, 1)], axis=1)

@@ -545,7 +545,7 @@ def _first_frame(
     while not stop.is_set():
         left = end - now()
         if left <= 0.5 or video.ended:
-            return wait_for_start(video, max(left, 0.1))
+            return wait_for_start(video, max(left, 0.1), tracker.options.start_s)
         frame = video.take(0.2)
         if frame is not None:
             return frame

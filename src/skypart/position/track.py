@@ -85,7 +85,7 @@ class TrackOptions:
     slow_s: float = 15.0
     drift_s: float = 60.0
     min_confidence: float = 0.5
-    outside_s: float = 4.0
+    outside_s: float = 3.0
     integrity_risk: float = 1e-3
     follow: Literal["ground", "drone"] = "ground"
     window_s: float = 45.0

@@ -134,7 +134,7 @@ class TrackFilter:
         self._time: float | None = None
         self._last_observed: float | None = None
         self._observations: tuple[Observation, ...] = ()  # of the last step
-        self._check, self._clock = VelocityCheck(), ClockCheck()
+        self._check, self._clock, self._joined = VelocityCheck(), ClockCheck(), False
         self._window = Window(options.area_km2 * 1e6, options.window_s) if options.window_s > 0 else None
 
     def step(
@@ -224,7 +224,8 @@ class TrackFilter:
     def join_clock(self, offset_s: float) -> None:
         """Go on with velocities whose times were corrected by an offset."""
         self._clock.shift(offset_s)
-        self._check = VelocityCheck()
+        if not self._joined:  # a second correction is no reason to trust velocities that fixes contradicted
+            self._check, self._joined = VelocityCheck(), True
 
     def branch(self) -> "TrackFilter":
         """A copy that can be driven ahead while this filter stays; it records nothing and aligns no photos."""
