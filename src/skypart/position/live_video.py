@@ -45,7 +45,7 @@ class LiveVideo:
     def __init__(self, source: str, clock: Callable[[], float], *, latency_s: float = 0.0) -> None:
         self.source, self.name = source, redact_source(source)
         self._clock, self._latency = clock, latency_s
-        cv2.setLogLevel(2)  # errors only: a broken stream is said in our words, not by a warning a second
+        cv2.utils.logging.setLogLevel(cv2.utils.logging.LOG_LEVEL_ERROR)  # a broken stream is said in our words
         self._stream = is_stream(source)
         if not self._stream and not Path(source).is_file():
             raise SkyPartError(
