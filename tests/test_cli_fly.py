@@ -20,6 +20,8 @@ from tests.conftest import Run
 from tests.position.stand_in import SURE, ColourEmbedder, Shot, make_index, quilt, write_quilt
 
 SPEED = 5.0
+CARRIED = ("time", "captured", "source", "anchor_age_s", "fix_age_s", "covariance_m2", "radius_m")
+"""What the integrator's specification asks of every position."""
 
 
 FLYING_PROCESS = """
@@ -87,6 +89,8 @@ def test_fly_writes_json_lines_and_a_track(run: Run, flight: Path, tmp_path: Pat
     rows = [json.loads(line) for line in lines.read_text().splitlines()]
     said = [row for row in rows if row["latitude"] is not None]
     assert len(rows) == 60 and len(said) > 35 and {row["of"] for row in said} == {"drone"}
+    assert all(row[name] is not None for row in said for name in CARRIED), "every position carries these"
+    assert {row["source"] for row in said} <= {"matched", "dead reckoning", "carried on", "window"}
     errors = [off(row["latitude"], row["longitude"], row["time_s"]) for row in said]
     assert max(errors) < 15.0
     assert np.mean([far <= row["radius_m"] for far, row in zip(errors, said, strict=True)]) > 0.9

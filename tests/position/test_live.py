@@ -166,6 +166,15 @@ def test_a_lost_flight_says_so_asks_and_stops(film: Path) -> None:
     assert all(report.point.latitude is None for report in kept.reports[first_lost:])
 
 
+def test_an_operator_is_asked_after_three_lost_frames() -> None:
+    live = tracker(flow=False)
+    asked = []
+    for second in range(5):
+        live.locate_done(float(second), Fix(photo="a", reason="nothing seen"))
+        asked.append(live.report(float(second), START).ask_operator)
+    assert asked == [False, False, True, True, True]
+
+
 def test_flight_data_become_hints_and_velocity(film: Path) -> None:
     samples = [
         Sample(time_s=t, heading_deg=12.0, tilt_deg=90.0, height_m=80.0, velocity_east=SPEED, velocity_north=0.0)
