@@ -322,7 +322,7 @@ def main() -> None:
     lines += [
         "- Thirty minutes of rendered flights are the goal. Flights that are not listed above were not located.",
         "- A clock that is off by more than 5 seconds is not corrected. Fixes that contradict the velocity remove it,",
-        "  but until a turn shows it the error can be several radii, as the table says for 20 seconds.",
+        "  but until a turn shows it the error can exceed three radii, as the table says for 5 s late and for 20 s.",
         "- The simulated locator is an assumption. Whether a flight lies inside the radius depends on its map's shift.",
     ]
     write_page(arguments.out, lines)
