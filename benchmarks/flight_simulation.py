@@ -14,8 +14,10 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from skypart.geo.footprint import Bounds
 from skypart.geo.geodesy import LocalFrame
 from skypart.position.fix import Evidence, Fix, Peak, Place
+from skypart.position.fly import is_inside
 from skypart.position.hypotheses import RADIUS_95, MeasuredVelocity
 from skypart.position.track import TrackOptions, TrackPoint
 from skypart.position.track_filter import TrackFilter
@@ -55,7 +57,8 @@ class Sensors:
     them whose best guess is right. wrong: share of fixes at a wrong place; most come in runs of up to `run` at the same
     place. false_accepts: share of photos from outside the map that get a fix. radius_m: median 95 % radius without the
     map's own error. map_error_m: 95 % radius of the map's own shift, as stated and in truth; shift_quantile: how large
-    the shift is among all maps, drawn at random if None. velocity: none, flow or odometry.
+    the shift is among all maps, drawn at random if None. velocity: none, flow or odometry. late_s: how late odometry
+    is by its clock; negative if it is early.
     """
 
     fix_every_s: float = 1.0
@@ -70,6 +73,7 @@ class Sensors:
     slow_s: float = 12.0
     shift_quantile: float | None = None
     velocity: str = "none"
+    late_s: float = 0.0
 
 
 def calibrated_sensors(**changes: object) -> Sensors:
@@ -248,10 +252,13 @@ class FixSimulator:
 
 
 class VelocitySimulator:
-    """Velocities along a simulated flight: noise, and an error that changes slowly."""
+    """Velocities along a simulated flight: noise, and an error that changes slowly.
 
-    def __init__(self, flight: SimulatedFlight, kind: str, seed: int) -> None:
-        self.flight, self.kind = flight, kind
+    late_s: how late they are by the photos' clock, as far as that was not corrected.
+    """
+
+    def __init__(self, flight: SimulatedFlight, kind: str, seed: int, late_s: float = 0.0) -> None:
+        self.flight, self.kind, self.late_s = flight, kind, late_s
         self.rng = np.random.default_rng([8, seed])
         self.drift = self.rng.normal(size=2)
 
@@ -261,7 +268,8 @@ class VelocitySimulator:
             return None
         kept = math.exp(-1.0 / RATE_HZ / 60.0)
         self.drift = kept * self.drift + math.sqrt(1 - kept**2) * self.rng.normal(size=2)
-        true = self.flight.velocities[number]
+        shown = min(max(number - round(self.late_s * RATE_HZ), 0), len(self.flight.velocities) - 1)
+        true = self.flight.velocities[shown]
         if self.kind == "flow":  # scaled by a height that is a few per cent off, and turned by the compass's error
             if self.flight.outage[number]:
                 return None
@@ -270,7 +278,8 @@ class VelocitySimulator:
         else:
             drift, noise = 0.25, 0.2
         measured = true + drift * self.drift + noise * self.rng.normal(size=2)
-        return MeasuredVelocity(measured, noise, drift)
+        own = self.kind != "flow"
+        return MeasuredVelocity(measured, noise, drift, own_clock=own)
 
 
 @dataclass
@@ -285,18 +294,33 @@ class Outcome:
     source: list[str] = field(default_factory=list, repr=False)
 
 
+def map_box(half: float) -> Bounds:
+    """The map of a flight, `half` its edge in metres."""
+    corner, other = FRAME.to_degrees(-half, -half), FRAME.to_degrees(half, half)
+    return Bounds(
+        south=float(corner.latitude),
+        west=float(corner.longitude),
+        north=float(other.latitude),
+        east=float(other.longitude),
+    )
+
+
 def run_filter(flight: SimulatedFlight, sensors: Sensors, options: TrackOptions, seed: int) -> Outcome:
     """Fly with a filter as `skypart fly` does: a step at each located photo, velocities between."""
-    fixes, velocities = FixSimulator(flight, sensors, seed), VelocitySimulator(flight, sensors.velocity, seed)
+    fixes, velocities = (
+        FixSimulator(flight, sensors, seed),
+        VelocitySimulator(flight, sensors.velocity, seed, sensors.late_s),
+    )
 
-    def inside(latitude: float, longitude: float) -> bool:
-        metres = FRAME.to_metres(latitude=latitude, longitude=longitude)
-        return max(abs(float(metres.x)), abs(float(metres.y))) <= flight.half
-
+    inside = is_inside([map_box(flight.half)])
     track_filter = TrackFilter(options, FRAME, inside, record=False)
     every = max(1, round(sensors.fix_every_s * RATE_HZ))
     points: list[TrackPoint] = []
     for number, now in enumerate(flight.seconds.tolist()):
+        off = track_filter.clock_offset_s
+        if off is not None and off < 0.0:  # of late velocities nothing newer is there
+            velocities.late_s -= off
+            track_filter.join_clock(off)
         velocity = velocities.velocity(number)
         if number % every == 0:
             points.append(track_filter.step(now, fixes.fix(number), velocity))

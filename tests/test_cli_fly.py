@@ -3,8 +3,12 @@
 import csv
 import json
 import re
+import signal
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
+from xml.etree import ElementTree
 
 import cv2
 import numpy as np
@@ -16,6 +20,29 @@ from tests.conftest import Run
 from tests.position.stand_in import SURE, ColourEmbedder, Shot, make_index, quilt, write_quilt
 
 SPEED = 5.0
+CARRIED = ("time", "captured", "source", "anchor_age_s", "fix_age_s", "covariance_m2", "radius_m")
+"""What the integrator's specification asks of every position."""
+
+
+FLYING_PROCESS = """
+import sys, time
+from skypart import cli
+from skypart.position import locate, photos
+from tests.position.stand_in import ColourEmbedder
+
+photos.load_fastest = lambda name, device="cpu", size=None: ColourEmbedder()
+inner = locate.Locator.locate_next
+
+def slow(*arguments, **options):
+    time.sleep(0.5)
+    return inner(*arguments, **options)
+
+locate.Locator.locate_next = slow
+folder, track = sys.argv[1:]
+sys.argv = ["skypart", "fly", folder + "/town.skyindex", "--video", folder + "/flight.avi", "--rate", "2"]
+sys.argv += ["--out", "-", "--out", track]
+cli.main()
+"""
 
 
 @pytest.fixture(autouse=True)
@@ -62,6 +89,8 @@ def test_fly_writes_json_lines_and_a_track(run: Run, flight: Path, tmp_path: Pat
     rows = [json.loads(line) for line in lines.read_text().splitlines()]
     said = [row for row in rows if row["latitude"] is not None]
     assert len(rows) == 60 and len(said) > 35 and {row["of"] for row in said} == {"drone"}
+    assert all(row[name] is not None for row in said for name in CARRIED), "every position carries these"
+    assert {row["source"] for row in said} <= {"matched", "dead reckoning", "carried on", "window"}
     errors = [off(row["latitude"], row["longitude"], row["time_s"]) for row in said]
     assert max(errors) < 15.0
     assert np.mean([far <= row["radius_m"] for far, row in zip(errors, said, strict=True)]) > 0.9
@@ -93,6 +122,7 @@ def test_an_autopilot_gets_nothing_without_arming_and_never_the_ground(run: Run,
         (("--video", "{}", "--dem", "none.tif"), "give heights of the ground"),
         (("--video", "{}", "--near-gps"), "--near-gps needs flight data"),
         (("--video", "{}", "--rate", "0"), "must be a positive number"),
+        (("--video", "{}", "--latency", "nan"), "latency_s must be 0 or more seconds"),
         (("--video", "{}", "--out", "track.xyz"), "is not a track format"),
         (("--video", "{}", "--telemetry", "{csv}", "--offset", "soon"), "give seconds, or auto"),
         (("--video", "{}", "--telemetry", "{csv}", "--offset", "auto"), "do not tell how their clocks differ"),
@@ -118,3 +148,51 @@ def test_track_takes_the_same_flight_data(run: Run, flight: Path, tmp_path: Path
         off(float(row["latitude"]), float(row["longitude"]), float(row["time_s"])) for row in rows if row["latitude"]
     ]
     assert len(errors) >= 11 and max(errors) < 10.0
+
+
+@pytest.mark.parametrize("offset", ["soon", "nan", "auto"])
+def test_a_bad_offset_of_a_stream_is_reported(run: Run, flight: Path, offset: str) -> None:
+    options = ("--video", "rtsp://127.0.0.1:9/x", "--telemetry", str(flight / "flight.csv"), "--offset", offset)
+    code, _, err = run("fly", flight / "town.skyindex", *options)
+    assert code == 2 and "give seconds" in err
+
+
+@pytest.mark.parametrize("name", ["a.jsonl", "track.gpx"])
+def test_a_full_disk_is_told_in_flight_and_at_its_end(run: Run, flight: Path, name: str, tmp_path: Path) -> None:
+    """The limit of a file's size stands for the disk; the other output goes on."""
+    resource = pytest.importorskip("resource")
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    before = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    try:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (400, hard))
+        base = ("fly", flight / "town.skyindex", "--video", flight / "flight.avi", "--rate", "1")
+        code, out, err = run(*base, "--out", tmp_path / name, "--out", "-")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+        signal.signal(signal.SIGXFSZ, before)
+    assert code == 0, err
+    rows = [json.loads(line) for line in out.splitlines() if line.startswith("{")]
+    assert len(rows) == 60, "the flight goes on"
+    said = err.replace("\n", " ")
+    assert name in said and ("cannot write" in said or "cannot be written" in said or "File too large" in said)
+    if name == "a.jsonl":
+        assert name in rows[-1]["problem"]
+
+
+def test_ctrl_c_ends_the_command_and_leaves_a_whole_track(flight: Path, tmp_path: Path) -> None:
+    """A process of its own gets SIGINT after its first line."""
+    track = tmp_path / "track.gpx"
+    command = [sys.executable, "-c", FLYING_PROCESS, str(flight), str(track)]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    try:
+        for _ in range(12):  # four located frames
+            assert process.stdout.readline().startswith("{")
+        process.send_signal(signal.SIGINT)
+        _, err = process.communicate(timeout=120)
+    finally:
+        process.kill()
+        process.wait()
+    assert process.returncode == 0 and "frames" in err, err
+    root = ElementTree.parse(track).getroot()
+    assert root.tag.endswith("gpx") and len(root.findall(".//{*}trk")) == 1

@@ -29,4 +29,11 @@ def test_the_radius_holds_on_simulated_flights(velocity: str) -> None:
     seconds = [each for outcome in outcomes for each in lost_after(outcome)]
     assert len(seconds) >= 3 and max(seconds) <= 5.0
     inside = np.concatenate([each.flight.inside & ~each.flight.outage for each in outcomes])
-    assert (np.where(said, error, math.inf)[inside] <= 50).mean() >= 0.8
+    far = np.where(said, error, math.inf)[inside]
+    assert (far <= 50).mean() >= 0.8 and (far <= 20).mean() >= 0.6, "the integrator's specification"
+
+
+def test_a_drone_that_leaves_the_map_beside_a_wrong_fix_is_lost_within_5_seconds() -> None:
+    """A fix 68 m off reverses the velocity 2 s before the map's edge, and none comes for 17 s."""
+    outcome = run_filter(simulate_flight(1), Sensors(), FLYING, 1)
+    assert max(lost_after(outcome)) <= 5.0

@@ -166,6 +166,15 @@ def test_a_lost_flight_says_so_asks_and_stops(film: Path) -> None:
     assert all(report.point.latitude is None for report in kept.reports[first_lost:])
 
 
+def test_an_operator_is_asked_after_three_lost_frames() -> None:
+    live = tracker(flow=False)
+    asked = []
+    for second in range(5):
+        live.locate_done(float(second), Fix(photo="a", reason="nothing seen"))
+        asked.append(live.report(float(second), START).ask_operator)
+    assert asked == [False, False, True, True, True]
+
+
 def test_flight_data_become_hints_and_velocity(film: Path) -> None:
     samples = [
         Sample(time_s=t, heading_deg=12.0, tilt_deg=90.0, height_m=80.0, velocity_east=SPEED, velocity_north=0.0)
@@ -199,7 +208,7 @@ def test_ctrl_c_leaves_whole_files(film: Path, tmp_path: Path) -> None:
 
 def test_a_stream_that_never_starts_is_reported(tmp_path: Path) -> None:
     kept = Kept()
-    with pytest.raises(SkyPartError, match=r"rtsp://127.0.0.1:9/x: the stream does not start within"):
+    with pytest.raises(SkyPartError, match=r"rtsp://127.0.0.1:9/x: the stream does not start within 2 s"):
         fly("rtsp://user:secret@127.0.0.1:9/x", tracker(start_s=2.0), Reader(), [kept])
     assert kept.closed
     with pytest.raises(SkyPartError, match="no such video"):

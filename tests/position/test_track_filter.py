@@ -8,7 +8,7 @@ import pytest
 
 from skypart.errors import SkyPartError
 from skypart.geo.geodesy import LocalFrame
-from skypart.position.fix import Fix, Peak
+from skypart.position.fix import Evidence, Fix, Peak
 from skypart.position.hypotheses import MeasuredVelocity, Motion, Observation, concatenate, new_hypothesis
 from skypart.position.track import TrackOptions, TrackPoint
 from skypart.position.track_filter import TrackFilter, _cluster_moments, smooth_track
@@ -22,6 +22,10 @@ from tests.position.flights import (
     no_fix,
     noisy_fixes,
     straight,
+)
+
+OTHER_GROUND = Evidence(
+    similarity=0.5, agreement=0.3, inliers=0.0, inlier_share=0.0, alignment=0.0, scale_m=20.0, uniqueness=0.0
 )
 
 
@@ -396,6 +400,24 @@ def test_a_track_outside_the_map_is_lost_after_a_few_seconds() -> None:
         track_filter.step(float(second), fix_at(np.array([10.0, 0.0]), sigma=3.0))
     states = [track_filter.step(float(second), no_fix()).state for second in range(10, 18)]
     assert states == ["coasting"] * 4 + ["lost"] * 4
+
+
+def test_photos_without_a_fix_near_the_edge_say_that_the_map_was_left() -> None:
+    """The drone leaves the map while the filter takes it to hover inside: photos that show other ground tell."""
+    ends = {}
+    for name, photo in {"other ground": replace(no_fix(), evidence=OTHER_GROUND), "black": no_fix()}.items():
+        for away in (25.0, 400.0):
+            track_filter = TrackFilter(TrackOptions(), FRAME, lambda latitude, longitude: longitude < 16.4)
+            for second in range(10):
+                track_filter.step(float(second), fix_at(np.array([-away, 0.0]), sigma=3.0))
+            states = [track_filter.step(float(second), photo).state for second in range(10, 18)]
+            ends[name, away] = states.index("lost") if "lost" in states else None
+    assert ends == {
+        ("other ground", 25.0): 4,
+        ("other ground", 400.0): None,
+        ("black", 25.0): None,
+        ("black", 400.0): None,
+    }
 
 
 def test_the_protection_level_is_wider_than_the_radius_and_open_while_places_compete() -> None:

@@ -34,8 +34,43 @@ VARIANTS: dict[str, tuple[str, dict[str, float | None]]] = {
     "mavic 2": (
         '<font size="36">SrtCnt : 1, DiffTime : 33ms\n2019-09-25 01:22:35,117,359\n[iso : 100] [shutter : 1/640.0] '
         "[fnum : 280] [ev : 0] [ct : 5500] [color_md : default] [focal_len : 280] [latitude : 48.125] "
-        "[longtitude : 16.375] [altitude: 99.5] </font>",
-        {"latitude": 48.125, "longitude": 16.375, "height_m": 99.5, "heading_deg": None, "tilt_deg": None},
+        "[longtitude : 16.375] [altitude: 274.2] </font>",  # above the sea in some files: no height
+        {"latitude": 48.125, "longitude": 16.375, "height_m": None, "heading_deg": None, "tilt_deg": None},
+    ),
+    "mavic 2 enterprise": (
+        '<font size="36">FrameCnt : 4, DiffTime : 114ms\n2022-09-08 06:26:55,549,370\n[color_md : default] '
+        "[latitude: 48.125] [longtitude: 16.375] [altitude: 28.7] [Drone: Yaw:-90.0, Pitch:-0.6, Roll:1.3] </font>",
+        {"latitude": 48.125, "longitude": 16.375, "height_m": None, "heading_deg": 270.0, "tilt_deg": None},
+    ),
+    "with a gimbal group": (
+        "[latitude: 48.125] [longitude: 16.375] [rel_alt: 99.5 abs_alt: 300] [Drone: Yaw:1.9, Pitch:-3.1, Roll:1.5] "
+        "[Gimbal: Yaw:-90.0, Pitch:-80.0, Roll:0.5] [weird] [unknown: ???]",
+        {"height_m": 99.5, "heading_deg": 270.0, "tilt_deg": 80.0, "roll_deg": 0.5},
+    ),
+    "matrice 300": (
+        '< font size="28" >FrameCnt: 1, DiffTime: 33ms\n2024-02-27 22:30:45.395\n[fnum: 1.0] [focal_len: 58.00] '
+        "[dzoom: 1.00] \n[latitude: 48.125] [longitude: 16.375] [rel_alt: 99.5 abs_alt: 197.829] \n"
+        "[drone_speedx: 3.0 drone_speedy: -4.0 drone_speedz: 0.0] \n"
+        "[drone_yaw: -20.4 drone_pitch: 2.4 drone_roll: "
+        "-2.1] \n[gb_yaw: -90.0 gb_pitch: -80.0 gb_roll: 0.5] \n\n0\n"
+        "[dzoom_ratio: 10000, delta:0] [color_md : default] "
+        "\n< /font >",
+        {"latitude": 48.125, "height_m": 99.5, "heading_deg": 270.0, "tilt_deg": 80.0, "speed": 5.0},
+    ),
+    "air 2s": (
+        '<font size="28">SrtCnt : 1, DiffTime : 33ms\n2024-01-18 10:23:26.397\n[iso : 150] [shutter : 1/5000.0] '
+        "[fnum : 170] [dzoom_ratio: 10000, delta:0],[latitude: -22.5] [longitude: -47.5] "
+        "[rel_alt: 0.300 abs_alt: 549.6] </font>",
+        {"latitude": -22.5, "longitude": -47.5, "height_m": 0.3, "heading_deg": None},
+    ),
+    "debugging": (
+        "No:1, F/2.8, SS 155.55, ISO 100, EV 0, Index (Ev:10085,Nf:0), Awb Gain(R:8206, G:4096, B:7058), Isp Info "
+        "(PIPE 1,ADJ 0,De 0) GPS (-2.5, 52.0, 15), D 0.61m, H 1.50m, H.S 0.00m/s, V.S 0.00m/s",
+        {"latitude": 52.0, "longitude": -2.5, "height_m": 1.5, "speed": 0.0},
+    ),
+    "without a receiver's fix": (
+        "F/2.8, SS 206.14, ISO 150, EV 0, GPS (n/a, n/a, 0), D n/a, H 12.50m, H.S 0.50m/s, V.S 0.00m/s",
+        {"latitude": None, "longitude": None, "height_m": 12.5, "speed": 0.5},
     ),
     "phantom 4": (
         "HOME(16.3701,48.1201) 2017.08.05 14:11:51\nGPS(16.375,48.125,16) BAROMETER:99.5\nISO:100 Shutter:60 EV:",
@@ -178,6 +213,28 @@ def test_messages_become_heading_tilt_height_and_velocity() -> None:
     assert found.velocity_east == pytest.approx(5.0) and found.velocity_north == pytest.approx(-1.0)
     assert reader.read(message("GPS_RAW_INT", fix_type=1, lat=1, lon=1), 1.0) is None
     assert reader.read(message("HEARTBEAT"), 1.0) is None
+
+
+def test_unknown_attitudes_and_frames_are_left_out() -> None:
+    """NaN or zeros of a gimbal say that it does not know; then the airframe's heading goes on."""
+    for unknown in ((math.nan,) * 4, (0.0,) * 4):
+        reader = MessageReader()
+        gimbal = message("GIMBAL_DEVICE_ATTITUDE_STATUS", q=unknown, flags=64)
+        assert reader.read(gimbal, 1.0) is None
+        mount = message("MOUNT_ORIENTATION", roll=0.0, pitch=-60.0, yaw_absolute=math.nan)
+        found = reader.read(mount, 1.0)
+        assert found is not None and found.heading_deg is None and found.tilt_deg == 60.0
+        found = reader.read(message("ATTITUDE", roll=0.0, pitch=0.0, yaw=1.0), 1.0)
+        assert found is not None and found.heading_deg == pytest.approx(math.degrees(1.0))
+        odometry = message("ODOMETRY", vx=5.0, vy=1.0, vz=0.0, q=unknown, frame_id=1, child_frame_id=12)
+        assert reader.read(odometry, 1.0) is None
+    level, reader = (1.0, 0.0, 0.0, 0.0), MessageReader()
+    for frame, child in ((20, 12), (20, 20), (21, 21)):  # MAV_FRAME_LOCAL_FRD and FLU: x points anywhere
+        odometry = message("ODOMETRY", vx=5.0, vy=1.0, vz=0.0, q=level, frame_id=frame, child_frame_id=child)
+        assert reader.read(odometry, 1.0) is None
+    odometry = message("ODOMETRY", vx=5.0, vy=1.0, vz=0.0, q=level, frame_id=4, child_frame_id=4)
+    found = reader.read(odometry, 1.0)
+    assert found is not None and (found.velocity_east, found.velocity_north) == (5.0, 1.0)
 
 
 def test_quaternions_agree_with_rotation_matrices() -> None:

@@ -16,7 +16,8 @@ def report_values(report: Report) -> dict[str, Any]:
     """A report as plain values, for JSON and the page. Times are UTC; a position that is unknown is null."""
     point = report.point
     values: dict[str, Any] = {
-        "time": report.time.isoformat(timespec="milliseconds").replace("+00:00", "Z"),
+        "time": _utc(report.time),
+        "captured": None if report.captured is None else _utc(report.captured),
         "time_s": point.time_s,
         "state": point.state,
         "source": point.source,
@@ -34,6 +35,7 @@ def report_values(report: Report) -> dict[str, Any]:
         "fix_age_s": report.fix_age_s,
         "processing_s": report.processing_s,
         "height_m": report.height_m,
+        "clock_offset_s": report.clock_offset_s,
         "lost_frames": report.lost_frames,
         "ask_operator": report.ask_operator,
         "stopped": report.stopped,
@@ -44,6 +46,10 @@ def report_values(report: Report) -> dict[str, Any]:
     }
     plain: dict[str, Any] = to_plain(values)
     return plain
+
+
+def _utc(moment: datetime) -> str:
+    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 class RateLimit:
@@ -63,7 +69,7 @@ class RateLimit:
 
 
 class GuardedSink:
-    """A sink to an autopilot or a line: nothing leaves it unless armed; an error is stated and tried again.
+    """A sink to an autopilot or a line: nothing leaves it unless armed; after an error it tries again.
 
     say: prints a line of the dry run. problem: why nothing is sent; empty while it works.
     """
@@ -87,10 +93,7 @@ class GuardedSink:
             self.problem = ""
             self.sent += 1
         except Exception as error:  # sockets and pyserial raise many kinds
-            problem = f"{self.name}: cannot send ({error})"
-            if problem != self.problem:
-                self._say(problem)
-            self.problem = problem
+            self.problem = f"{self.name}: cannot send ({error})"
 
     def describe(self, report: Report) -> list[str]:
         """What `transmit` would send, one line per message."""

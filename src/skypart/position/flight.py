@@ -22,9 +22,10 @@ from skypart.geo.geodesy import LocalFrame, distance_m
 from skypart.position.camera import VERTICAL_TILT, hints_from_telemetry, merge_hints
 from skypart.position.figures import MapBackground, draw_track
 from skypart.position.fix import Fix, Hints, Prior
+from skypart.position.follow import FlightLocator
 from skypart.position.frames import Frame, Frames, open_frames
 from skypart.position.hypotheses import MeasuredVelocity
-from skypart.position.locate import LastMatch, Locator
+from skypart.position.locate import Locator
 from skypart.position.photos import check_prior_order
 from skypart.position.score import TrackScore, Truth, check_truth_covers, read_truth, score_track
 from skypart.position.track import TrackOptions, TrackPoint, raw_track
@@ -35,6 +36,8 @@ log = logging.getLogger(__name__)
 
 Locate: TypeAlias = Callable[[Frame], Fix]
 """Locates one photo of a flight."""
+Judged: TypeAlias = Callable[[TrackPoint], object]
+"""Takes the filter's point of a photo, as soon as there is one."""
 DRIVE_HZ = 5.0
 """Velocities used per second between photos."""
 VELOCITY_NOISE, VELOCITY_DRIFT = 0.3, 0.3
@@ -104,15 +107,13 @@ def follow_flight(
     options = replace(options or TrackOptions(), area_km2=max(area_km2(index.bounds), MIN_AREA_KM2))
     background = MapBackground(index.bounds, lambda part: index.render(box=part)) if index.sources else None
 
-    last: LastMatch | None = None
+    flight = FlightLocator(locator)
 
     def locate(photo: Frame) -> Fix:
-        nonlocal last
         known = merge_hints(hints or Hints(), photo.hints or Hints())
         if telemetry is not None:
             known = merge_hints(known, hints_from_telemetry(telemetry.at(photo.time_s)))
-        fix, last = locator.locate_next(photo.image, last, name=photo.name, prior=prior, hints=known)
-        return fix
+        return flight.locate(photo, known, prior)
 
     return run_flight(
         source,
@@ -126,6 +127,7 @@ def follow_flight(
         figure=figure,
         background=background,
         telemetry=telemetry,
+        judged=flight.judge,
     )
 
 
@@ -142,6 +144,7 @@ def run_flight(
     figure: Path | None = None,
     background: MapBackground | None = None,
     telemetry: Telemetry | None = None,
+    judged: Judged | None = None,
 ) -> Flight:
     """Follow the flight of `source`, a video or a folder of photos; write its track, and a figure over `background`.
 
@@ -161,7 +164,7 @@ def run_flight(
         check_truth_covers(truth, known, frames, rate_hz)
     if frames.note:
         log.warning("%s", frames.note)
-    points = track_frames(frames, locate, options, frame, telemetry)
+    points = track_frames(frames, locate, options, frame, telemetry, judged)
     output.write(points, frames.start)
     written, scores = [output.path], {}
     if figure is not None and background is not None:
@@ -190,11 +193,13 @@ def track_frames(
     options: TrackOptions | None = None,
     frame: LocalFrame | None = None,
     telemetry: Telemetry | None = None,
+    judged: Judged | None = None,
 ) -> list[TrackPoint]:
     """The track of a flight, one point per photo.
 
     frame: metric frame of the map; by default around the first fix. telemetry: its velocity moves the track between
     photos, if it is that of what the track follows: of the drone, or of the ground below a camera that looks down.
+    judged: is told of every photo what the filter made of it, before the next one is located.
     """
     options = options or TrackOptions()
     track_filter = TrackFilter(options, frame) if frame else None
@@ -213,6 +218,8 @@ def track_frames(
                 points.append(TrackPoint(time_s=photo.time_s, raw=fix))
             else:
                 points.append(_step(track_filter, photo, fix, telemetry))
+            if judged is not None:
+                judged(points[-1])
     if not points:
         raise SkyPartError(f"none of the {frames.skipped} frames could be read; copy the video or photos again")
     if len(errors) == len(points):
@@ -236,7 +243,28 @@ def _step(track_filter: TrackFilter, photo: Frame, fix: Fix, telemetry: Telemetr
         if velocity is not None:
             track_filter.drive(moment, velocity)
     hints = merge_hints(hints, hints_from_telemetry(telemetry.at(time_s)))
-    return track_filter.step(time_s, fix, _velocity_at(telemetry, time_s, track_filter.options.follow), hints)
+    point = track_filter.step(time_s, fix, _velocity_at(telemetry, time_s, track_filter.options.follow), hints)
+    if join_by_fixes(track_filter, telemetry):
+        log.warning("%s", clock_note(telemetry.offset_s))
+    return point
+
+
+def clock_note(offset_s: float) -> str:
+    """What is said after the flight data's clock was corrected."""
+    return f"the fixes show another clock of the flight data; it was corrected to --offset {offset_s:.1f}"
+
+
+def join_by_fixes(track_filter: TrackFilter, telemetry: Telemetry) -> bool:
+    """Correct the flight data's clock if fixes have shown how far it is off; whether that was done.
+
+    Live data that come late cannot be corrected: those of now are not there yet.
+    """
+    found = track_filter.clock_offset_s
+    if found is None or (found > 0.0 and telemetry.live):
+        return False
+    telemetry.offset_s += found
+    track_filter.join_clock(found)
+    return True
 
 
 def _velocity_at(telemetry: Telemetry, time_s: float, follow: str) -> MeasuredVelocity | None:
@@ -245,7 +273,8 @@ def _velocity_at(telemetry: Telemetry, time_s: float, follow: str) -> MeasuredVe
         return None
     if follow == "ground" and (sample.tilt_deg is None or sample.tilt_deg < VERTICAL_TILT - 4.0):
         return None  # the ground at the centre of an oblique photo moves otherwise than the drone
-    return MeasuredVelocity(np.array([sample.velocity_east, sample.velocity_north]), VELOCITY_NOISE, VELOCITY_DRIFT)
+    velocity = np.array([sample.velocity_east, sample.velocity_north])
+    return MeasuredVelocity(velocity, VELOCITY_NOISE, VELOCITY_DRIFT, own_clock=True)
 
 
 def add_map_error(points: Sequence[TrackPoint]) -> list[TrackPoint]:

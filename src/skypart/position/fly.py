@@ -1,5 +1,6 @@
 """`skypart fly` on an index: join its locator, the flight data and the terrain into a live tracker."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -10,6 +11,7 @@ from skypart.geo.footprint import Bounds
 from skypart.position.fix import Fix, Hints, Place, Prior
 from skypart.position.flight import MIN_AREA_KM2, area_km2
 from skypart.position.flow import FlowTracker
+from skypart.position.follow import FlightLocator
 from skypart.position.frames import Frame, open_frames
 from skypart.position.live import FLYING, FlyOptions, LiveTracker, LocateLive
 from skypart.position.locate import Locator
@@ -79,28 +81,49 @@ def open_tracker(
     return LiveTracker(options, track, index.bounds.frame, inside, telemetry)
 
 
-def locate_with(locator: Locator, terrain: Terrain | None = None, takeoff: Place | None = None) -> LocateLive:
-    """Locates frames in an index, with the drone's position over `terrain` if there is one."""
+def locate_with(
+    locator: Locator,
+    terrain: Terrain | None = None,
+    takeoff: Place | None = None,
+    *,
+    tracker: LiveTracker | None = None,
+) -> LocateLive:
+    """Locates frames in an index, with the drone's position over `terrain` if there is one.
+
+    tracker: of the flight. While it uses the fixes, each frame is looked for around the match before first; without a
+    tracker every frame is searched anew.
+    """
+    flight = FlightLocator(locator)
+    if tracker is not None:
+        tracker.judged = flight.judge
     takeoff_m: float | None = None
     if terrain is not None and takeoff is not None:
         takeoff_m = terrain.height(*takeoff)
-        if takeoff_m != takeoff_m:
+        if math.isnan(takeoff_m):
             raise SkyPartError(f"--takeoff {takeoff.latitude},{takeoff.longitude}: is not on the raster of heights")
 
     def locate(frame: Frame, hints: Hints, prior: Prior | None) -> Fix:
-        fix = locator.locate(frame.image, name=frame.name, hints=hints, prior=prior)
+        fix = flight.locate(frame, hints, prior)
         return fix if terrain is None else add_terrain(fix, hints, terrain, takeoff_m)
 
     return locate
 
 
+def offset_seconds(offset: str) -> float:
+    """The seconds of `--offset`."""
+    try:
+        seconds = float(offset)
+    except ValueError:
+        seconds = math.nan
+    if not math.isfinite(seconds):
+        raise SkyPartError(f"--offset {offset}: give seconds, or auto for a video file with recorded flight data")
+    return seconds
+
+
 def join_clocks(video: Path, telemetry: Telemetry, offset: str) -> float:
     """Set the telemetry's offset: seconds, or `auto` from the turns that video and flight data both have seen."""
     if offset != "auto":
-        try:
-            telemetry.offset_s = float(offset)
-        except ValueError as error:
-            raise SkyPartError(f"--offset {offset}: give seconds, or auto") from error
+        telemetry.offset_s = offset_seconds(offset)
         return telemetry.offset_s
     heading = telemetry.series["heading_deg"]
     if len(heading.times) < 2:

@@ -119,11 +119,13 @@ class MeasuredVelocity:
     """A velocity over the ground, (2,) m/s east and north.
 
     deviation: standard deviation of its noise along an axis. drift: of the error that it shares with those before.
+    own_clock: whether it was timed by another clock than the photos, which may be off.
     """
 
     velocity: Floats
     deviation: float = 0.5
     drift: float = 0.3
+    own_clock: bool = False
 
 
 def observations_from_fix(

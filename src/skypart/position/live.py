@@ -21,7 +21,7 @@ from skypart.geo.geodesy import LocalFrame
 from skypart.images.decode import RgbImage
 from skypart.position.camera import ground_width, hints_from_telemetry, merge_hints
 from skypart.position.fix import Fix, Hints, Prior
-from skypart.position.flight import VELOCITY_DRIFT, VELOCITY_NOISE
+from skypart.position.flight import VELOCITY_DRIFT, VELOCITY_NOISE, Judged, clock_note, join_by_fixes
 from skypart.position.flow import TURN_ERROR_DEG, FlowTracker, HeadingFilter, ImageMotion, ground_velocity
 from skypart.position.frames import Frame, open_frames
 from skypart.position.hypotheses import MeasuredVelocity
@@ -40,6 +40,10 @@ NO_HEADING_AFTER_S = 8.0
 TRACKING_S = 2.0
 """Between frames the state stays `tracking` for this many seconds after a frame whose fix was used."""
 VELOCITY_PROBLEM = "the measured velocity contradicts the fixes and is left out; check --offset, lens and height"
+LATE_PROBLEM = (
+    "the flight data come {:.1f} s late by the fixes, so their velocity is trusted little; send them faster, or "
+    "lower --latency"
+)
 COMPASS_JITTER_DEG = 1.0
 """Noise of the difference of two headings of the flight data."""
 NODDING_DEG = 3.0
@@ -76,20 +80,24 @@ class FlyOptions:
             value = float(getattr(self, name))
             if not (math.isfinite(value) and value > 0):
                 raise SkyPartError(f"fly option {name} must be a positive number, not {getattr(self, name)}")
+        if not (math.isfinite(self.latency_s) and self.latency_s >= 0):
+            raise SkyPartError(f"fly option latency_s must be 0 or more seconds, not {self.latency_s}")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Report:
     """What is known at one moment of a flight.
 
-    time: UTC of the position. point: the position. fix_age_s: from the exposure of the last located frame until now.
-    processing_s: what locating it took. lost_frames: located frames in a row without a position. ask_operator: after
-    FlyOptions.ask_after of them. stopped: the loss has lasted so long that nothing is sent. problem: what does not
-    work, or empty. height_m: above take-off, if known. fix: the answer for the last frame.
+    time: UTC of the position. point: the position. captured: UTC of the exposure of the last located frame. fix_age_s:
+    from the exposure of the last located frame until now. processing_s: what locating it took. lost_frames: located
+    frames in a row without a position. ask_operator: after FlyOptions.ask_after of them. stopped: the loss has lasted
+    so long that nothing is sent. problem: what does not work, or empty. height_m: above take-off, if known.
+    clock_offset_s: of the flight data in use, see Telemetry.offset_s. fix: the answer for the last frame.
     """
 
     time: datetime
     point: TrackPoint
+    captured: datetime | None = None
     fix_age_s: float | None = None
     processing_s: float | None = None
     lost_frames: int = 0
@@ -97,6 +105,7 @@ class Report:
     stopped: bool = False
     problem: str = ""
     height_m: float | None = None
+    clock_offset_s: float | None = None
     seen: int = 0
     dropped: int = 0
     located: int = 0
@@ -146,6 +155,8 @@ class LiveTracker:
         self._ahead: TrackFilter | None = None  # the filter, driven on by velocities since its last step
         self._sight: tuple[float, float, float] | None = None  # time, heading and tilt of the last look
         self._without_heading = False
+        self.judged: Judged | None = None  # is told what became of each located frame
+        self.clock_joined = False  # whether fixes have corrected the flight data's clock
 
     def look(self, time_s: float, image: RgbImage | None) -> None:
         """Take the flight data of this time and, if there is one, the motion that a new frame shows."""
@@ -222,7 +233,7 @@ class LiveTracker:
         middle, rate = math.radians(heading - turned / 2), math.radians(turned) / seconds
         sweep = ahead * rate * np.array([math.cos(middle), -math.sin(middle)])
         noise = math.hypot(velocity.deviation, 0.1 * abs(ahead * rate), ahead * math.radians(jitter) / seconds)
-        return MeasuredVelocity(velocity.velocity + sign * sweep, noise, velocity.drift)
+        return replace(velocity, velocity=velocity.velocity + sign * sweep, deviation=noise)
 
     def _hints(self, sample: Sample) -> Hints:
         return merge_hints(self.options.hints, hints_from_telemetry(sample))
@@ -273,6 +284,12 @@ class LiveTracker:
                 self.heading.match(time_s, fix.heading_deg)
         self.lost_frames = self.lost_frames + 1 if point.state == "lost" else 0
         self.points.append(point)
+        if self.judged is not None:
+            self.judged(point)
+        if self.telemetry is not None and join_by_fixes(self.filter, self.telemetry):
+            self.clock_joined = True
+            self._velocities.clear()
+            self._ahead = None
         return point
 
     def _finish(self, point: TrackPoint) -> TrackPoint:
@@ -298,11 +315,14 @@ class LiveTracker:
             self._lost_since = time_s
         lost_s = 0.0 if self._lost_since is None else time_s - self._lost_since
         sample = self.telemetry.at(time_s) if self.telemetry else None
-        if not self.filter.velocity_passes:
-            problem = "; ".join([*([problem] if problem else []), VELOCITY_PROBLEM])
+        late_s = self.filter.clock_offset_s
+        said = [] if self.filter.velocity_passes else [VELOCITY_PROBLEM]
+        said += [] if late_s is None or late_s <= 0.0 else [LATE_PROBLEM.format(late_s)]
+        problem = "; ".join([*([problem] if problem else []), *said])
         return Report(
             time=start + timedelta(seconds=point.time_s),
             point=point,
+            captured=None if self.last_capture is None else start + timedelta(seconds=self.last_capture),
             fix_age_s=None if self.last_capture is None else time_s - self.last_capture,
             processing_s=None if self.last_fix is None else self.last_fix.seconds,
             lost_frames=self.lost_frames,
@@ -310,6 +330,7 @@ class LiveTracker:
             stopped=lost_s >= self.options.stop_after_s,
             problem=problem,
             height_m=None if sample is None else sample.height_m,
+            clock_offset_s=None if self.telemetry is None else self.telemetry.offset_s,
             seen=seen,
             dropped=dropped,
             located=self.located,
@@ -321,7 +342,7 @@ def _telemetry_velocity(sample: Sample) -> MeasuredVelocity | None:
     if sample.velocity_east is None or sample.velocity_north is None:
         return None
     velocity = np.array([sample.velocity_east, sample.velocity_north])
-    return MeasuredVelocity(velocity, VELOCITY_NOISE, VELOCITY_DRIFT)
+    return MeasuredVelocity(velocity, VELOCITY_NOISE, VELOCITY_DRIFT, own_clock=True)
 
 
 def flight_clock() -> Callable[[], float]:
@@ -375,7 +396,8 @@ def fly(
             end = _fly_file(Path(source), tracker, locate, sinks, stop)
     finally:
         problems = _close(sinks)
-    return replace(end, problems=(*end.problems, *problems))
+    notes = [clock_note(tracker.telemetry.offset_s)] if tracker.telemetry and tracker.clock_joined else []
+    return replace(end, problems=(*end.problems, *notes, *problems))
 
 
 def _close(sinks: Iterable[Sink]) -> list[str]:
@@ -408,7 +430,7 @@ def _fly_file(
     """Every frame of a file at `rate_hz` in order; reports between them at `out_hz` of the flight's own time."""
     frames = open_frames(path, rate_hz=max(tracker.options.out_hz, tracker.options.rate_hz))
     start = _in_utc(frames.start)
-    seen, next_fix = 0, -math.inf
+    seen, next_fix, speaker = 0, -math.inf, _Speaker()
     for frame in frames:
         if stop.is_set():
             break
@@ -418,7 +440,9 @@ def _fly_file(
             next_fix = frame.time_s + 1.0 / tracker.options.rate_hz
             fix = _locate_safely(locate, frame, *tracker.hints(frame))
             tracker.locate_done(frame.time_s, fix)
-        _send(sinks, tracker.report(frame.time_s, start, seen=seen))
+        problem = _problem(None, tracker.telemetry, sinks)
+        speaker.say(problem)
+        _send(sinks, tracker.report(frame.time_s, start, problem=problem, seen=seen))
     return FlightEnd(
         points=tracker.points,
         start=start,
@@ -462,7 +486,7 @@ def _fly_live(
 
     worker = threading.Thread(target=work, name="locate", daemon=True)
     worker.start()
-    busy, next_fix, problem = False, -math.inf, ""
+    busy, next_fix, speaker = False, -math.inf, _Speaker()
     period = 1.0 / tracker.options.out_hz
     try:
         frame: Frame | None = _first_frame(video, tracker, sinks, stop, start, now)
@@ -481,10 +505,8 @@ def _fly_live(
                     busy, next_fix = True, frame.time_s + 1.0 / tracker.options.rate_hz
             else:
                 tracker.look(moment, None)
-            said = _problem(video, tracker.telemetry)
-            if said and said != problem:
-                console.print(said, style="yellow", markup=False, highlight=False, soft_wrap=True)
-            problem = said
+            problem = _problem(video, tracker.telemetry, sinks)
+            speaker.say(problem)
             _send(sinks, tracker.report(moment, start, problem=problem, seen=video.seen, dropped=video.dropped))
             if video.ended and not busy:
                 break
@@ -523,7 +545,7 @@ def _first_frame(
     while not stop.is_set():
         left = end - now()
         if left <= 0.5 or video.ended:
-            return wait_for_start(video, max(left, 0.1))
+            return wait_for_start(video, max(left, 0.1), tracker.options.start_s)
         frame = video.take(0.2)
         if frame is not None:
             return frame
@@ -538,8 +560,21 @@ def _newest_until(video: LiveVideo, due: float, now: Callable[[], float], stop: 
     return video.take(0.0)
 
 
-def _problem(video: LiveVideo, telemetry: Telemetry | None) -> str:
+def _problem(video: LiveVideo | None, telemetry: Telemetry | None, sinks: Iterable[Sink]) -> str:
     """What does not work just now."""
-    said = [f"{video.name}: {video.broken}; trying again"] if video.broken and not video.ended else []
-    link = getattr(telemetry, "problem", "")
-    return "; ".join([*said, *([link] if link else [])])
+    broken = video is not None and video.broken and not video.ended
+    said = [f"{video.name}: {video.broken}; trying again"] if broken and video is not None else []
+    said += [getattr(telemetry, "problem", ""), *(sink.problem for sink in sinks)]
+    return "; ".join(each for each in said if each)
+
+
+class _Speaker:
+    """Prints a problem once, when it comes."""
+
+    def __init__(self) -> None:
+        self._last = ""
+
+    def say(self, problem: str) -> None:
+        if problem and problem != self._last:
+            console.print(problem, style="yellow", markup=False, highlight=False, soft_wrap=True)
+        self._last = problem

@@ -45,6 +45,7 @@ class LiveVideo:
     def __init__(self, source: str, clock: Callable[[], float], *, latency_s: float = 0.0) -> None:
         self.source, self.name = source, redact_source(source)
         self._clock, self._latency = clock, latency_s
+        cv2.utils.logging.setLogLevel(cv2.utils.logging.LOG_LEVEL_ERROR)  # a broken stream is said in our words
         self._stream = is_stream(source)
         if not self._stream and not Path(source).is_file():
             raise SkyPartError(
@@ -130,8 +131,8 @@ class LiveVideo:
         return count
 
 
-def wait_for_start(video: LiveVideo, seconds: float) -> Frame:
-    """The first frame of a source; raises if none comes within `seconds`."""
+def wait_for_start(video: LiveVideo, seconds: float, total_s: float) -> Frame:
+    """The first frame of a source; raises if none comes within `seconds`. total_s: how long was waited in all."""
     end = time.monotonic() + seconds
     while time.monotonic() < end and not video.ended:
         frame = video.take(0.1)
@@ -139,5 +140,5 @@ def wait_for_start(video: LiveVideo, seconds: float) -> Frame:
             return frame
     reason = video.broken or "no frame came"
     raise SkyPartError(
-        f"{video.name}: {reason} within {seconds:.0f} s; check the address, the cable and that nobody else uses it"
+        f"{video.name}: {reason} within {total_s:.0f} s; check the address, the cable and that nobody else uses it"
     )

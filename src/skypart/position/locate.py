@@ -31,8 +31,6 @@ MIN_WIDTH_RATIO, MAX_WIDTH_RATIO = 0.4, 3.5
 """Edges of the views that a photo can show, in widths of the ground that its camera sees."""
 SCALE_PER_MATCH = 0.1
 """Expected error of a match with a single inlier, in widths of the ground; it falls with the root of their number."""
-MAX_FOLLOWED = 20
-"""Photos of a flight that are matched around the one before until one is searched for in the whole map again."""
 MAX_CANDIDATES = 5
 CANDIDATE_DISTANCE = 0.3
 """Distance between two candidates, in edges of the better one; closer ones show nearly the same ground."""
@@ -48,12 +46,11 @@ MIN_DETAIL = 3.0
 class LastMatch:
     """The match of the photo before in a flight, around which the next one is looked for.
 
-    evidence: for it. followed: how many photos in a row were found so.
+    evidence: for it.
     """
 
     match: Refinement
     evidence: Evidence
-    followed: int = 0
 
 
 class Locator:
@@ -150,14 +147,14 @@ class Locator:
     ) -> tuple[Fix, LastMatch | None]:
         """Match a photo around the one before, without a search; the match is None if that gives no fix."""
         nothing = Fix(photo=name), None
-        if not self.options.follow_inliers or last.followed >= MAX_FOLLOWED:
+        if not self.options.follow_inliers:
             return nothing
         found = self.search.follow(photo, last.match)
         if found is None or not (prior is None or _is_within(found, prior)):
             return nothing
         evidence = match_evidence(found, hints, last.evidence.similarity, last.evidence.agreement)
         fix = self._judge(name, evidence, found, hints)
-        return (fix, LastMatch(found, evidence, last.followed + 1)) if fix.found else nothing
+        return (fix, LastMatch(found, evidence)) if fix.found else nothing
 
     def rank_views(self, embedding: NDArray[np.float32], prior: Prior | None, hints: Hints) -> list[Hit]:
         """The views most similar to an embedding (dim,), best first.

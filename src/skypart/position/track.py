@@ -67,10 +67,10 @@ class TrackOptions:
 
     slow_share: share of a fix's variance that it has in common with those before, which fades within slow_s seconds.
     drift_s: the same for the error of measured velocities. min_confidence: below it no position is reported. outside_s:
-    seconds without a fix after which a track outside the map is lost. integrity_risk: of the protection level.
-    follow: whether the track is that of the ground at the photo's centre, or of the drone. window_s: photos without a
-    fix that are at most this many seconds old are aligned with the map together, where their motion was measured; 0:
-    they are left out.
+    seconds without a fix after which a track that is probably outside the map is lost. integrity_risk: of the
+    protection level. follow: whether the track is that of the ground at the photo's centre, or of the drone. window_s:
+    photos without a fix that are at most this many seconds old are aligned with the map together, where their motion
+    was measured; 0: they are left out.
     """
 
     max_speed: float = 25.0
@@ -85,7 +85,7 @@ class TrackOptions:
     slow_s: float = 15.0
     drift_s: float = 60.0
     min_confidence: float = 0.5
-    outside_s: float = 4.0
+    outside_s: float = 3.0
     integrity_risk: float = 1e-3
     follow: Literal["ground", "drone"] = "ground"
     window_s: float = 45.0

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from skypart.errors import SkyPartError
 from skypart.geo.geodesy import LocalFrame
+from skypart.position.clock_check import ClockCheck
 from skypart.position.fix import Fix, Hints
 from skypart.position.hypotheses import (
     NONE,
@@ -64,6 +65,10 @@ REACH_SIGMAS = 3.0
 """Standard deviations that are added to the distance a drone can fly."""
 WINDOW_AFTER_S = 2.0
 """Seconds without a fix after which photos are aligned together."""
+OUTSIDE_ODDS = 2.0
+"""How much likelier a photo gets no fix outside the map than on it; half of those in bad weather get none."""
+OUTSIDE_PHOTO_S = 1.0
+"""Seconds between photos from which each counts in full as evidence of being outside."""
 CONFIRMED_FIXES = 3
 """Fixes that confirm a track. Shorter tracks are dropped as false starts if there is a confirmed one."""
 
@@ -90,6 +95,16 @@ Inside: TypeAlias = Callable[[float, float], bool]
 """Whether a latitude and longitude lie on the map."""
 
 
+def _spread_points() -> Floats:
+    """(24, 2) points that spread evenly over a normal law in two dimensions, in standard deviations."""
+    radii = np.sqrt(-2.0 * np.log1p(-np.array([1.0, 3.0, 5.0]) / 6.0))
+    angles = np.arange(8) * math.pi / 4.0
+    return np.concatenate([radius * np.stack([np.cos(angles), np.sin(angles)], axis=1) for radius in radii])
+
+
+SPREAD = _spread_points()
+
+
 def motion_of(options: TrackOptions) -> Motion:
     """The motion model of a filter with these options."""
     return Motion(options.max_speed, options.max_acceleration, options.slow_s, options.drift_s)
@@ -111,13 +126,15 @@ class TrackFilter:
         self.map_error_m = 0.0
         self._inside, self._record, self._checks = inside, record, True
         self._anchor: float | None = None  # time of the last fix that was used
+        self._compared: float | None = None  # time of the last photo that was compared with the map
+        self._without_fix = 0.0  # photos since the last fix that was used; those close in time count in part
         self._driven = False  # whether a velocity was measured at the last step
         self._hypotheses = no_hypotheses(self.motion.size)
         self._log_unknown = 0.0  # log weight of "anywhere on the map"
         self._time: float | None = None
         self._last_observed: float | None = None
         self._observations: tuple[Observation, ...] = ()  # of the last step
-        self._check = VelocityCheck()
+        self._check, self._clock, self._joined = VelocityCheck(), ClockCheck(), False
         self._window = Window(options.area_km2 * 1e6, options.window_s) if options.window_s > 0 else None
 
     def step(
@@ -127,14 +144,15 @@ class TrackFilter:
 
         hints: of the photo's camera; a window of photos needs them if the drone is followed.
         """
-        self._check.move(time_s, velocity)
-        velocity = self._check.trusted(velocity)
+        velocity = self._checked(time_s, velocity)
         before, after = self._hypotheses, self._predict(time_s, velocity)
         novelty = self._novelty(time_s)
+        self._count_photo(time_s, fix)
         drone = self.options.follow == "drone"
         observations = observations_from_fix(fix, self.frame, novelty, self.options.slow_share, drone)
         if observations:
             self._check.add(time_s, observations[0])
+            self._clock.add(time_s, observations[0])
         observations += self._align(time_s, fix, velocity, hints)
         if fix is not None:
             self.map_error_m = max(self.map_error_m, fix.map_error_m)
@@ -151,6 +169,13 @@ class TrackFilter:
         point, best = self._report(time_s, fix)
         self._append(time_s, observations, best, point.confidence, velocity, photo=True)
         return point
+
+    def _count_photo(self, time_s: float, fix: Fix | None) -> None:
+        """Count a photo that was compared with the map; one whose fix is used begins anew, see `_report`."""
+        if fix is not None and fix.evidence is not None:
+            seconds = math.inf if self._compared is None else time_s - self._compared
+            self._without_fix += min(1.0, seconds / OUTSIDE_PHOTO_S)
+            self._compared = time_s
 
     def _align(
         self, time_s: float, fix: Fix | None, velocity: MeasuredVelocity | None, hints: Hints | None
@@ -173,9 +198,7 @@ class TrackFilter:
 
     def drive(self, time_s: float, velocity: MeasuredVelocity | None) -> TrackPoint:
         """The position at `time_s`, between photos, given a measured velocity, if there is one."""
-        if self._checks:
-            self._check.move(time_s, velocity)
-        velocity = self._check.trusted(velocity)
+        velocity = self._checked(time_s, velocity)
         self._hypotheses = self._predict(time_s, velocity)
         self._time, self._observations = time_s, ()
         if self._window is not None:
@@ -186,10 +209,29 @@ class TrackFilter:
         self._append(time_s, (), best, point.confidence, velocity, photo=False)
         return point
 
+    def _checked(self, time_s: float, velocity: MeasuredVelocity | None) -> MeasuredVelocity | None:
+        """A measured velocity as certain as its clock allows; None if fixes contradict it."""
+        if self._checks:
+            self._check.move(time_s, velocity)
+        self._clock.move(time_s, velocity)
+        return self._check.trusted(self._clock.widened(velocity))
+
+    @property
+    def clock_offset_s(self) -> float | None:
+        """How late measured velocities are, by the fixes; None while these do not tell, or it is next to nothing."""
+        return self._clock.offset_s
+
+    def join_clock(self, offset_s: float) -> None:
+        """Go on with velocities whose times were corrected by an offset."""
+        self._clock.shift(offset_s)
+        if not self._joined:  # a second correction is no reason to trust velocities that fixes contradicted
+            self._check, self._joined = VelocityCheck(), True
+
     def branch(self) -> "TrackFilter":
         """A copy that can be driven ahead while this filter stays; it records nothing and aligns no photos."""
         ahead = copy.copy(self)
         ahead._record, ahead._checks, ahead._window = False, False, None
+        ahead._clock = self._clock.copy()
         return ahead
 
     def peek(self, time_s: float, velocities: Sequence[tuple[float, MeasuredVelocity]] = ()) -> TrackPoint:
@@ -295,15 +337,15 @@ class TrackFilter:
         confidence, radius = min(1.0, math.exp(log_weight)), radius_95(covariance[:2, :2])
         matched = bool(self._hypotheses.observation[best] != NONE)
         if matched:
-            self._anchor = time_s
+            self._anchor, self._without_fix = time_s, 0.0
         if confidence < self.options.min_confidence or radius > self.options.lost_radius_m:
             return TrackPoint(time_s=time_s, raw=fix), NONE
         place = self.frame.to_degrees(mean[0], mean[1])
         latitude, longitude = float(place.latitude), float(place.longitude)
         age = 0.0 if self._anchor is None else time_s - self._anchor
-        if age > self.options.outside_s and self._inside is not None and not self._inside(latitude, longitude):
-            return TrackPoint(time_s=time_s, raw=fix), NONE
         extra = (self.map_error_m / RADIUS_95) ** 2
+        if age > self.options.outside_s and self._has_left(mean[:2], covariance[:2, :2] + extra * np.eye(2)):
+            return TrackPoint(time_s=time_s, raw=fix), NONE
         risk = self.options.integrity_risk
         protection = protection_radius(self._hypotheses, mean[:2], self._log_unknown, risk, extra)
         source: Source = "dead reckoning" if self._driven else "carried on"
@@ -326,6 +368,21 @@ class TrackFilter:
             of=self.options.follow,
         )
         return point, best
+
+    def _has_left(self, mean: Floats, covariance: Floats) -> bool:
+        """Whether the position, (2,) with covariance (2, 2), is more likely outside the map than on it.
+
+        Photos that were compared with the map and got no fix speak for it.
+        """
+        if self._inside is None:
+            return False
+        places = self.frame.to_degrees(*(mean + SPREAD @ np.linalg.cholesky(covariance).T).T)
+        on_map = [
+            self._inside(*place) for place in zip(places.latitude.tolist(), places.longitude.tolist(), strict=True)
+        ]
+        outside = 1.0 - sum(on_map) / len(on_map)
+        odds = math.exp(min(self._without_fix, 60.0) * math.log(OUTSIDE_ODDS))
+        return outside * odds >= 1.0 - outside
 
 
 def _source_of(observations: Sequence[Observation], number: int) -> Source:

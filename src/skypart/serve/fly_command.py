@@ -1,5 +1,6 @@
 """`skypart fly`: open the index, the flight data and the sinks, then follow the flight until it ends or Ctrl-C."""
 
+import contextlib
 import signal
 import threading
 import time
@@ -11,7 +12,7 @@ from skypart.bridge.sinks import AUTOPILOT, open_sink
 from skypart.errors import SkyPartError
 from skypart.geo.geodesy import LocalFrame
 from skypart.position.fix import Fix, Hints, Prior
-from skypart.position.fly import Follow, join_clocks, locate_with, open_tracker
+from skypart.position.fly import Follow, join_clocks, locate_with, offset_seconds, open_tracker
 from skypart.position.frames import Frame
 from skypart.position.live import FlightEnd, FlyOptions, Sink, flight_clock, fly
 from skypart.position.live_video import is_stream
@@ -95,7 +96,7 @@ def run_fly(arguments: FlyArguments) -> FlightEnd:
             )
         for name in arguments.out or ("-",):
             sinks.append(_open_sink(name, arguments))
-        locate = locate_with(locator, terrain, takeoff)
+        locate = locate_with(locator, terrain, takeoff, tracker=tracker)
         if arguments.page is not None:
             board = FlyBoard()
             sinks.append(board)
@@ -113,7 +114,8 @@ def run_fly(arguments: FlyArguments) -> FlightEnd:
             end = fly(arguments.video, tracker, locate, sinks, stop=stop, clock=clock)
     except BaseException:
         for sink in sinks:
-            sink.close()
+            with contextlib.suppress(SkyPartError, OSError):  # what ended the flight is told instead
+                sink.close()
         raise
     finally:
         if telemetry is not None:
@@ -133,16 +135,13 @@ def _open_telemetry(arguments: FlyArguments, clock: Callable[[], float]) -> Tele
         if arguments.near_gps:
             raise SkyPartError("--near-gps needs flight data; give them with --telemetry")
         return None
+    if is_live(name) or is_stream(arguments.video):
+        offset_s = offset_seconds(arguments.offset)
+        telemetry = open_telemetry(name, clock, fixed_tilt=arguments.tilt)
+        telemetry.offset_s = offset_s
+        return telemetry
     telemetry = open_telemetry(name, clock, fixed_tilt=arguments.tilt)
-    if not is_live(name):
-        if is_stream(arguments.video):
-            if arguments.offset == "auto":
-                raise SkyPartError("--offset auto needs a video file; give seconds for a stream")
-            telemetry.offset_s = float(arguments.offset)
-        else:
-            _say(
-                f"flight data of {telemetry.summary()}; clock {join_clocks(video, telemetry, arguments.offset):+.2f} s"
-            )
+    _say(f"flight data of {telemetry.summary()}; clock {join_clocks(video, telemetry, arguments.offset):+.2f} s")
     return telemetry
 
 

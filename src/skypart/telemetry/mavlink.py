@@ -17,6 +17,7 @@ from skypart.telemetry.record import Sample, Telemetry, require_values, unix_tim
 SILENT_S = 3.0
 """Seconds without a message after which a link counts as silent."""
 _BODY_FRAMES = {8, 12}  # MAV_FRAME_BODY_NED, MAV_FRAME_BODY_FRD
+_LOCAL_NED, _LOCAL_ENU = 1, 4  # MAV_FRAME_LOCAL_NED, MAV_FRAME_LOCAL_ENU
 _YAW_IN_EARTH = 64  # GIMBAL_DEVICE_FLAGS_YAW_IN_EARTH_FRAME
 _YAW_IN_VEHICLE = 32
 _YAW_LOCK = 16
@@ -56,6 +57,8 @@ class MessageReader:
         return Sample(time_s=time_s, heading_deg=math.degrees(message.yaw) % 360.0, tilt_deg=tilt)
 
     def _gimbal_device_attitude_status(self, message: Any, time_s: float) -> Sample | None:
+        if not _is_rotation(message.q):  # NaN or zeros: the gimbal does not know
+            return None
         roll, pitch, yaw = euler_angles(message.q)
         flags = int(message.flags)
         in_earth = bool(flags & _YAW_IN_EARTH) or (not flags & _YAW_IN_VEHICLE and bool(flags & _YAW_LOCK))
@@ -72,8 +75,8 @@ class MessageReader:
         )
 
     def _mount_orientation(self, message: Any, time_s: float) -> Sample:
-        self._has_gimbal = True
         yaw = getattr(message, "yaw_absolute", math.nan)
+        self._has_gimbal = self._has_gimbal or math.isfinite(yaw)
         return Sample(
             time_s=time_s,
             heading_deg=yaw % 360.0 if math.isfinite(yaw) else None,
@@ -103,10 +106,19 @@ class MessageReader:
 
     def _odometry(self, message: Any, time_s: float) -> Sample | None:
         forward, right, down = message.vx, message.vy, message.vz
-        if message.child_frame_id not in _BODY_FRAMES:
-            return Sample(time_s=time_s, velocity_north=forward, velocity_east=right)
-        north, east = rotate_to_ned(message.q, (forward, right, down))
+        child = message.child_frame_id
+        if child in _BODY_FRAMES and getattr(message, "frame_id", _LOCAL_NED) == _LOCAL_NED and _is_rotation(message.q):
+            north, east = rotate_to_ned(message.q, (forward, right, down))
+        elif child in (_LOCAL_NED, _LOCAL_ENU):
+            north, east = (forward, right) if child == _LOCAL_NED else (right, forward)
+        else:
+            return None  # a frame whose x does not point north
         return Sample(time_s=time_s, velocity_north=north, velocity_east=east)
+
+
+def _is_rotation(q: Sequence[float]) -> bool:
+    """Whether a quaternion has length 1."""
+    return abs(math.fsum(part * part for part in q) - 1.0) < 0.1
 
 
 def euler_angles(q: Sequence[float]) -> tuple[float, float, float]:
@@ -152,6 +164,8 @@ class LiveTelemetry(Telemetry):
 
     clock: our time in seconds. address: as pymavlink writes it, such as udpin:0.0.0.0:14550 or /dev/ttyACM0,57600.
     """
+
+    live = True
 
     def __init__(
         self, address: str, clock: Callable[[], float], *, fixed_tilt: float | None = None, source_system: int = 255

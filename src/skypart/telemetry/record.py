@@ -126,8 +126,10 @@ class Telemetry:
     """Flight data of one flight. Safe to extend in one thread while another reads.
 
     start: when its clock was 0, if known. source: what it was read from. offset_s: added to a time of the video gives
-    the time on this clock.
+    the time on this clock. live: whether samples are still coming.
     """
+
+    live = False
 
     def __init__(
         self, samples: Iterable[Sample] = (), *, source: str = "telemetry", start: datetime | None = None
