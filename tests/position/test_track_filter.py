@@ -25,7 +25,7 @@ from tests.position.flights import (
 )
 
 OTHER_GROUND = Evidence(
-    similarity=0.5, agreement=0.3, inliers=0.0, inlier_share=0.0, alignment=0.0, scale_m=20.0, uniqueness=0.0
+    similarity=0.5, agreement=0.3, inliers=0.0, inlier_share=0.0, evenness=0.0, scale_m=20.0, uniqueness=0.0
 )
 
 
