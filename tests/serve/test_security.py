@@ -4,7 +4,7 @@ from typing import Any
 import pytest
 from fastapi.testclient import TestClient
 
-from skypart.serve.hosts import host_name, is_foreign_page, is_own_origin
+from skypart.hosts import host_name, is_foreign_page, is_own_origin
 from skypart.serve.options import ServeOptions
 from tests.serve.conftest import encoded
 from tests.serve.fake_service import FakeService

@@ -7,8 +7,8 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from skypart.hosts import host_name, is_own_origin
 from skypart.serve.errors import HttpError, log
-from skypart.serve.hosts import host_name, is_own_origin
 from skypart.serve.options import ServeOptions
 
 CONTENT_SECURITY_POLICY = (
