@@ -2,6 +2,8 @@
 
 import re
 
+LOOPBACK = ("127.0.0.1", "localhost", "::1")
+"""Names of this machine that no other machine reaches."""
 _HOST = re.compile(r"(?:\[(?P<address>[0-9a-f:.]{2,45})\]|(?P<name>[a-z0-9._-]{1,253}))(?::(?P<port>\d{1,5}))?")
 """A Host header: a name or IPv4 address, or an IPv6 address in brackets, and a port; nothing else around them."""
 

@@ -16,10 +16,9 @@ from skypart.bridge.mavlink_out import MavlinkEncoder, MavlinkSink
 from skypart.bridge.nmea import open_nmea
 from skypart.errors import SkyPartError
 from skypart.geo.geodesy import LocalFrame
-from skypart.hosts import is_foreign_page
+from skypart.hosts import LOOPBACK, is_foreign_page
 from skypart.position.live import Report, Sink
 from skypart.position.track import TrackPoint
-from skypart.serve.options import LOOPBACK
 
 AUTOPILOT = ("mavlink:", "nmea:")
 """Beginnings of the sinks that need `--arm-output`, and the drone's own position."""

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-LOOPBACK = ("127.0.0.1", "localhost", "::1")
+from skypart.hosts import LOOPBACK
 
 
 @dataclass(frozen=True, kw_only=True)

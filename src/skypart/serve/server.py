@@ -12,11 +12,12 @@ from rich.console import Console
 from rich.markup import escape
 
 from skypart.errors import SkyPartError
+from skypart.hosts import LOOPBACK
 from skypart.serve.app import create_app
 from skypart.serve.assets import missing_assets
 from skypart.serve.connections import bounded_protocol, limit_logs
 from skypart.serve.fly_board import FlyBoard
-from skypart.serve.options import LOOPBACK, ServeOptions
+from skypart.serve.options import ServeOptions
 from skypart.serve.service import LocateService
 
 
