@@ -128,13 +128,3 @@ def mutual_neighbours(photo: ImageKeypoints, view: ImageKeypoints) -> tuple[NDAr
     backward = (view.descriptors @ photo.descriptors.T).argmax(axis=1)  # six times as fast as along the other axis
     mutual = np.flatnonzero(backward[forward] == np.arange(len(forward)))
     return mutual, forward[mutual]
-
-
-__all__ = [
-    "ImageKeypoints",
-    "KeypointDetector",
-    "detector_shape",
-    "mutual_neighbours",
-    "resize_for_detector",
-    "shipped_keypoints",
-]

@@ -124,21 +124,18 @@ class _Tally:
 
     def worth_another_try(self) -> list[Refinement]:
         """Matches that may gain inliers in their own perspective: the best one, or several if none is convincing."""
-        found = [match for _, match in self.first if match is not None]
-        ordered = sorted(found, key=match_quality, reverse=True)[
-            : 1 if self.is_sufficient else self.options.tried_again
-        ]
-        return [match for match in ordered if match.match.inliers >= self.options.weak_inliers]
+        found = sorted((match for _, match in self.first if match is not None), key=match_quality, reverse=True)
+        tried = found[: 1 if self.is_sufficient else self.options.tried_again]
+        return [match for match in tried if match.match.inliers >= self.options.weak_inliers]
 
     def result(self) -> Refinement | None:
         """The best match with its uniqueness; None if it has too few inliers."""
         best = self.best
         if best is None or best.match.inliers < self.options.min_inliers:
             return None
-        others = [
-            match.match.inliers for layout, match in self.first if match is not None and is_elsewhere(layout, best)
-        ]
-        return replace(best, uniqueness=max(0.0, 1.0 - max(others, default=0) / best.match.inliers))
+        others = [match for layout, match in self.first if match is not None and is_elsewhere(layout, best)]
+        rival = max((match.match.inliers for match in others), default=0)
+        return replace(best, uniqueness=max(0.0, 1.0 - rival / best.match.inliers))
 
 
 class MatchSearch:
