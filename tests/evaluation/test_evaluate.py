@@ -214,3 +214,17 @@ def test_a_model_trained_elsewhere_is_compared_with_the_transfer_table(tmp_path:
     sources = [{row.source for row in table.rows if row.source} for table in tables]
     assert sources == [{"tab:sues200"}, {"tab:cross_dataset"}]
     assert tables[0].rows[0].params == "23.36 M, 4.30 GMACs"
+
+
+def test_a_rendered_world_of_the_same_layout_is_not_the_real_data_set(tmp_path: Path) -> None:
+    real, rendered = (open_dataset(make_sues_raw(tmp_path / name)) for name in ("real", "rendered"))
+    facts = ModelFacts(1, 1.0, "sues200", "world (rendered like SUES-200)")
+    (rendered.root / "world.json").write_text("{}")
+    found = []
+    for dataset in (real, rendered):
+        vectors = embed_dataset(dataset, open_source(FakeEmbedder(), tmp_path / "cache"))
+        found.append(evaluate(dataset, vectors, Protocol(24, "bicubic"), "m", "d", facts))
+    assert [each.zero_shot for each in found] == [True, False]
+    table = main_table(found[0])
+    assert "zero-shot: trained on world (rendered like SUES-200)" in table.caption
+    assert {row.source for row in table.rows if row.source} == {"tab:cross_dataset"}

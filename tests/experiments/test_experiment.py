@@ -285,6 +285,53 @@ def test_a_dry_run_prints_the_plan_with_an_estimate_and_writes_nothing(
     assert not (tmp_path / "out").exists()
 
 
+WORLD = """
+[presets.small.world]
+locations = 4
+image_size = 64
+views = 1
+spacing = 60
+"""
+
+
+def test_a_dry_run_renders_nothing_and_prints_the_plan(
+    sues: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "make_world", lambda *_: pytest.fail("a world was rendered"))
+    plan = write_plan(tmp_path, sues, PLAN.replace("[[runs]]", f"{WORLD}[[runs]]", 1))
+    assert run_experiment(str(plan), Options(out=tmp_path / "out", device="cpu", dry_run=True)) is None
+    said = capsys.readouterr().out
+    assert "Two heads" in said and "4 trainings" in said and "once the world is rendered" in said
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (("head.kind=gem", "head.kind=nonsense"), "unknown head 'nonsense'"),
+        (("head.kind=gem", "backbone.name=missing.safetensors"), "missing.safetensors: no such file"),
+        (('readout = "cls"', 'readout = "nonsense"'), "has no readout 'nonsense'"),
+        (('title = "Two heads"', 'title = "Two heads"\ntransfer = true'), "renders no data of its own"),
+    ],
+)
+def test_nothing_is_rendered_for_a_plan_that_cannot_run(
+    sues: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: tuple[str, str], words: str
+) -> None:
+    monkeypatch.setattr(module, "make_world", lambda *_: pytest.fail("a world was rendered"))
+    plan = write_plan(tmp_path, sues, PLAN.replace("[[runs]]", f"{WORLD}[[runs]]", 1).replace(*change, 1))
+    with pytest.raises(SkyPartError) as error:
+        run_experiment(str(plan), Options(out=tmp_path / "out", device="cpu"))
+    assert words in str(error.value) and not (tmp_path / "out").exists()
+
+
+def test_runs_of_one_seed_come_together(sues: Path, tmp_path: Path) -> None:
+    plan_file = write_plan(tmp_path, sues)
+    plan = read_plan(plan_file)
+    options = Options(out=tmp_path / "out", data=sues, device="cpu")
+    jobs = module._jobs(plan, plan_file, plan.presets["small"], options, sues, "sues200", (1, 2))
+    assert [(job.seed, job.run.name) for job in jobs] == [(1, "SkyPart"), (1, "GeM"), (2, "SkyPart"), (2, "GeM")]
+
+
 @pytest.mark.parametrize(
     ("change", "words"),
     [
@@ -327,6 +374,8 @@ def test_missing_data_and_unknown_names_are_reported(tmp_path: Path, sues: Path)
     with pytest.raises(SkyPartError, match=r"unknown experiment 'nothing'; choose one of .*peers") as error:
         run_experiment("nothing", Options(out=tmp_path))
     assert "small" not in str(error.value), "recipes are no comparisons"
+    with pytest.raises(SkyPartError, match="unknown experiment 'small'; choose one of"):
+        run_experiment("small", Options(out=tmp_path))
     plan = write_plan(tmp_path, sues)
     with pytest.raises(SkyPartError, match="renders no data of its own; pass --data"):
         run_experiment(str(plan), Options(out=tmp_path / "out"))
@@ -368,7 +417,7 @@ def test_altitudes_are_needed_only_where_a_run_differs_by_them(sues: Path, tmp_p
     plan_file = write_plan(tmp_path, sues, PLAN.replace("head.kind=gem", "loss.alt=false"))
     plan = read_plan(plan_file)
     options = Options(out=tmp_path / "out", data=sues, device="cpu")
-    jobs = make_jobs(plan, plan_file, plan.presets["small"], options, dataset, (1,))
+    jobs = make_jobs(plan, plan_file, plan.presets["small"], options, sues, "sues200", (1,))
     check_data(plan, dataset, jobs)
     check_data(plan, without, jobs[:1])
     with pytest.raises(SkyPartError, match=r"has no altitudes, so that mine cannot compare 'GeM'"):
@@ -420,7 +469,7 @@ def test_a_run_stays_finished_when_recipes_gain_settings(done: tuple[Path, Path,
     folder, plan_file, _ = done
     plan = read_plan(plan_file)
     options = Options(out=folder / "out", data=sues, device="cpu")
-    job = make_jobs(plan, plan_file, plan.presets["small"], options, open_dataset(sues), (1,))[0]
+    job = make_jobs(plan, plan_file, plan.presets["small"], options, sues, "sues200", (1,))[0]
     note = job.folder / "finished.json"
     before = note.read_text()
     assert job.finished

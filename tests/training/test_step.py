@@ -1,18 +1,23 @@
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
+from torch import Tensor
 
 from skypart.losses.geopart import LossInputs, LossReport
 from skypart.model.heads import Draws
+from skypart.model.shared_trunk import TrunkTokens
 from skypart.model.skypart import SkyPart
+from skypart.model.vit import Trunk, VisionTransformer
 from skypart.training.data import Batch
+from skypart.training.loop import train
 from skypart.training.recipe import BackboneRecipe, DistillRecipe
 from skypart.training.setup import Run
 from skypart.training.step import draw_step
 from tests.model.builders import part_head
-from tests.training.small_runs import small_recipe, small_run
+from tests.training.small_runs import SMALL_HEAD, small_recipe, small_run
 
 CPU = torch.device("cpu")
 
@@ -158,3 +163,47 @@ def test_bfloat16_stays_near_float32_and_finite(sues: Path, tmp_path: Path) -> N
         assert all(bool(torch.isfinite(p.grad).all()) for p in run.step.parameters() if p.grad is not None)
         totals.append(float(report.total.detach()))
     assert totals[0] != totals[1] and totals[1] == pytest.approx(totals[0], rel=0.05)
+
+
+def test_runs_that_share_frozen_tokens_learn_the_same_bit_by_bit(
+    sues: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    computed: list[str] = []
+    trunk = VisionTransformer.trunk
+
+    def counted(self: VisionTransformer, images: Tensor, taps: Sequence[int] | None = None) -> Trunk:
+        if torch.is_grad_enabled():  # not the validation
+            computed.append("")
+        return trunk(self, images, taps)
+
+    monkeypatch.setattr(VisionTransformer, "trunk", counted)
+    tokens = TrunkTokens()
+    found: dict[str, tuple[int, dict[str, Tensor]]] = {}
+    for name, shared, head in (
+        ("alone", False, SMALL_HEAD),
+        ("first", True, SMALL_HEAD),
+        ("second", True, SMALL_HEAD),
+        ("other head", True, replace(SMALL_HEAD, salience_gate=False)),
+    ):
+        run = small_run(sues, tmp_path / name, teacher=False, head=head)
+        if shared:
+            run.step.share_trunk(tokens)
+        computed.clear()
+        train(run)
+        found[name] = len(computed), run.student.state_dict()
+    steps = found["alone"][0]
+    assert {name: count for name, (count, _) in found.items()} == {
+        "alone": steps, "first": steps, "second": 0, "other head": 0,
+    }  # fmt: skip
+    for name in ("first", "second"):
+        for key, value in found["alone"][1].items():
+            assert torch.equal(found[name][1][key], value), (name, key)
+
+
+def test_a_run_whose_blocks_all_learn_shares_nothing(sues: Path, tmp_path: Path) -> None:
+    tokens = TrunkTokens()
+    run = small_run(sues, tmp_path / "run", teacher=False)
+    run.student.freeze(run.student.backbone_interface.depth)
+    run.step.share_trunk(tokens)
+    train(run)
+    assert len(tokens) == 0

@@ -54,6 +54,12 @@ def find_rendering(name: str) -> Rendering:
     return known[name]
 
 
+def find_rendered_kind(name: str) -> str:
+    """The kind of the data sets that the rendering called `name` makes."""
+    rendering = find_rendering(name)
+    return next(kind for kind, benchmark in KINDS.items() if benchmark.rendering == rendering)
+
+
 def recognise(root: str | Path, kind: str | None = None) -> str:
     """The kind of the data set in `root`; if `kind` is given, check that the layout is of that kind."""
     root = Path(root)

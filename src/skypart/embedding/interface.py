@@ -54,11 +54,13 @@ class ModelFacts:
     """What tables say about a model. None or empty where it is not known.
 
     giga_macs: multiply-adds of one image in billions, attention included. trained_on: kind of the data set.
+    data: its name.
     """
 
     parameters: int | None = None
     giga_macs: float | None = None
     trained_on: str = ""
+    data: str = ""
 
     def __str__(self) -> str:
         """`23.36 M, 4.31 GMACs`."""

@@ -14,7 +14,7 @@ from skypart.errors import SkyPartError
 from skypart.evaluation.distance import meter_accuracy, sdm
 from skypart.evaluation.embedding import Corruption, ImageSource
 from skypart.evaluation.metrics import metrics_from_ranks
-from skypart.evaluation.published import dataset_title
+from skypart.evaluation.published import dataset_title, training_data
 from skypart.evaluation.ranking import rank_positives, top_matches
 from skypart.evaluation.scores import GalleryMode, is_junk
 
@@ -68,7 +68,8 @@ class EvaluationResult:
     """All splits of one data set with one model.
 
     headline: metrics per direction, of the whole test or, if there is none, averaged over altitudes.
-    params: parameters and multiply-adds of the model. trained_on: kind of the data set that it was trained on.
+    params: parameters and multiply-adds of the model. trained_on: kind of the data set that it was trained on, or
+    the name of a rendered world.
     """
 
     dataset: str
@@ -84,7 +85,7 @@ class EvaluationResult:
 
     @property
     def zero_shot(self) -> bool:
-        """Whether the model was trained on another kind of data set."""
+        """Whether the model was trained on another kind of data set, or in a rendered world and tested on real data."""
         return bool(self.trained_on) and self.trained_on != self.kind
 
     def values(self) -> dict[str, float]:
@@ -150,7 +151,7 @@ def evaluate(
         protocol,
         splits,
         params=str(facts),
-        trained_on=facts.trained_on,
+        trained_on=training_data(facts.trained_on, facts.data, dataset),
     )
     result.headline.update(_headline(splits))
     return result

@@ -48,5 +48,13 @@ def _needs_no_remark(dataset: Dataset) -> bool:
     return not benchmark.published_tests or benchmark.is_published(dataset)
 
 
+def training_data(kind: str, name: str, dataset: Dataset) -> str:
+    """What a model was trained on, to hold against the kind of `dataset`.
+
+    The kind of its data set; the name of a rendered world, unless `dataset` is rendered too.
+    """
+    return name if "(rendered like " in name and not is_rendered(dataset.root) else kind
+
+
 def _origin(dataset: Dataset) -> str:
     return "rendered" if is_rendered(dataset.root) else "reduced"

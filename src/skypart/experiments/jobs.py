@@ -1,5 +1,6 @@
 """The trainings of a comparison, with their recipes, and what is checked before the first one starts."""
 
+import itertools
 import json
 import shutil
 from collections.abc import Sequence
@@ -80,31 +81,34 @@ def _plain(value: Any) -> Any:
 
 
 def make_jobs(
-    plan: Plan, plan_file: Path, preset: PresetPlan, options: Options, dataset: Dataset, seeds: Sequence[int]
+    plan: Plan, plan_file: Path, preset: PresetPlan, options: Options, root: Path, kind: str, seeds: Sequence[int]
 ) -> list[Job]:
-    """All trainings with their recipes, checked before any work: heads, backbones, starts."""
+    """All trainings with their recipes, checked before any work: heads, backbones, starts.
+
+    root, kind: of the training data, which may not be rendered yet.
+    All runs of the first seed come first: a comparison that breaks off has whole seeds.
+    """
     jobs: list[Job] = []
-    folders = {run.name: slug(run.name) for run in plan.all_runs(options.preset)}
-    for run in plan.all_runs(options.preset):
-        file = recipe_file(plan_file, preset, run, dataset.kind)
-        for seed in seeds:
-            folder = options.out / "runs" / f"{folders[run.name]}-seed{seed}"
-            recipe = load_recipe(
-                file, [*preset.overrides, *run.overrides, *run.more.get(options.preset, ()), *options.overrides]
-            )
-            recipe = replace(
-                recipe,
-                data=replace(recipe.data, root=str(dataset.root), kind=dataset.kind),
-                run=replace(recipe.run, out=str(folder), seed=seed, device=options.device),
-            )
-            if run.start:
-                start = options.out / "runs" / f"{folders[run.start]}-seed{seed}" / "best.safetensors"
-                recipe = replace(recipe, backbone=replace(recipe.backbone, start=str(start)))
-            elif not recipe.backbone.start:
-                _check_backbone(recipe.backbone.name, "--backbone NAME" if "backbone" in plan.axes else "")
-            if recipe.loss.distill and recipe.loss.teacher and recipe.distill.teacher:
-                check_backbone(recipe.distill.teacher)
-            jobs.append(Job(run, seed, recipe, folder))
+    runs = plan.all_runs(options.preset)
+    for seed, run in itertools.product(seeds, runs):
+        file = recipe_file(plan_file, preset, run, kind)
+        folder = options.out / "runs" / f"{slug(run.name)}-seed{seed}"
+        recipe = load_recipe(
+            file, [*preset.overrides, *run.overrides, *run.more.get(options.preset, ()), *options.overrides]
+        )
+        recipe = replace(
+            recipe,
+            data=replace(recipe.data, root=str(root), kind=kind),
+            run=replace(recipe.run, out=str(folder), seed=seed, device=options.device),
+        )
+        if run.start:
+            start = options.out / "runs" / f"{slug(run.start)}-seed{seed}" / "best.safetensors"
+            recipe = replace(recipe, backbone=replace(recipe.backbone, start=str(start)))
+        elif not recipe.backbone.start:
+            _check_backbone(recipe.backbone.name, "--backbone NAME" if "backbone" in plan.axes else "")
+        if recipe.loss.distill and recipe.loss.teacher and recipe.distill.teacher:
+            check_backbone(recipe.distill.teacher)
+        jobs.append(Job(run, seed, recipe, folder))
     return jobs
 
 

@@ -115,8 +115,8 @@ class TorchEmbedder(EmbedderInterface):
         """Parameters, multiply-adds and training data of the model."""
         cost = measure_cost(self.model)
         data = self.model.provenance.get("data")
-        kind = str(data.get("kind", "")) if isinstance(data, dict) else ""
-        return ModelFacts(cost.total_parameters, cost.giga_macs, kind)
+        kind, name = (str(data.get(key, "")) if isinstance(data, dict) else "" for key in ("kind", "name"))
+        return ModelFacts(cost.total_parameters, cost.giga_macs, kind, name)
 
     @property
     def can_explain(self) -> bool:

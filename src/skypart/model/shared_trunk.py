@@ -1,7 +1,8 @@
-"""Evaluate many models that share their frozen blocks: the tokens of those blocks are computed once per image."""
+"""Train and evaluate many models that share their frozen blocks: the tokens of those blocks are computed once."""
 
 import hashlib
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -15,7 +16,40 @@ from skypart.model.vit import Trunk, VisionTransformer
 
 
 class TrunkTokens(BoundedCache[Tensor]):
-    """Tokens (tokens, dim) after the frozen blocks, by frozen weights and image."""
+    """Tokens after the frozen blocks, by frozen weights and input: (tokens, dim) of an image, or (b, tokens, dim)."""
+
+
+class SharedTrunk:
+    """The frozen part of a model in training, taken from `tokens` for a batch that another run has seen.
+
+    Runs with one seed draw the same batches. Whole batches are stored, so the result is equal bit by bit. Heads that
+    read a block below the last frozen one, and other backbones, compute it themselves.
+    """
+
+    def __init__(self, model: SkyPart, tokens: TrunkTokens) -> None:
+        self.model, self.tokens = model, tokens
+        backbone = model.backbone_interface
+        self.weights = b""
+        if isinstance(backbone, VisionTransformer) and 0 < backbone.frozen_blocks <= min(model.taps):
+            self.weights = _digest(backbone, backbone.frozen_blocks)
+
+    def __call__(self, images: Tensor) -> Any:
+        """`SkyPart.trunk` of images (b, 3, height, width), under the caller's autocast."""
+        backbone = self.model.backbone_interface
+        if not self.weights or not isinstance(backbone, VisionTransformer):
+            return self.model.trunk(images)
+        kind = images.device.type
+        dtype = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else images.dtype
+        content = hashlib.blake2b(f"{dtype} {tuple(images.shape)}".encode(), digest_size=16, key=self.weights)
+        content.update(images.cpu().contiguous().numpy().tobytes())
+        key = content.digest()
+        x, frozen = self.tokens.get(key), backbone.frozen_blocks
+        if x is None:
+            trunk: Trunk = self.model.trunk(images)
+            self.tokens.put(key, trunk.x)
+            return trunk
+        grid = (images.shape[-2] // backbone.patch, images.shape[-1] // backbone.patch)
+        return Trunk(x, frozen, grid, {frozen: x})
 
 
 class SharedTrunkEmbedder(TorchEmbedder):

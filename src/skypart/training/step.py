@@ -1,5 +1,8 @@
 """One training step: the frozen trunk once, student and moving average on top, all losses over the joined batch."""
 
+from collections.abc import Callable
+from typing import Any
+
 import numpy as np
 import torch
 from torch import Tensor, nn
@@ -8,6 +11,7 @@ from skypart.losses.geopart import GeoPartLoss, LossInputs, LossReport
 from skypart.losses.masked_reconstruction import random_mask
 from skypart.model.heads import Draws, Head, HeadOutput
 from skypart.model.heads.interface import select_inputs
+from skypart.model.shared_trunk import SharedTrunk, TrunkTokens
 from skypart.model.skypart import SkyPart
 from skypart.model.vit import VisionTransformer
 from skypart.training.data import Batch
@@ -35,6 +39,11 @@ class TrainingStep(nn.Module):
         self.student = student
         self.loss = loss
         self.precision = precision
+        self.run_trunk: Callable[[Tensor], Any] = student.trunk
+
+    def share_trunk(self, tokens: TrunkTokens) -> None:
+        """Take the tokens of the frozen blocks from `tokens` where another run has put them."""
+        self.run_trunk = SharedTrunk(self.student, tokens)
 
     def forward(
         self, batch: Batch, draws: Draws, average: SkyPart | None, teacher: Tensor | None, mar_ramp: float
@@ -48,7 +57,7 @@ class TrainingStep(nn.Module):
         # if all blocks learn, the patch embedding learns too, and the moving average has a trunk of its own
         separate = isinstance(backbone, VisionTransformer) and backbone.frozen_blocks == 0
         with autocast(images.device, learning if separate else frozen):
-            trunk = self.student.trunk(images)
+            trunk = self.run_trunk(images)
         with autocast(images.device, learning):
             output = self.student.finish(trunk, batch.altitude, draws.head)
         given = {
