@@ -328,7 +328,7 @@ def test_runs_of_one_seed_come_together(sues: Path, tmp_path: Path) -> None:
     plan_file = write_plan(tmp_path, sues)
     plan = read_plan(plan_file)
     options = Options(out=tmp_path / "out", data=sues, device="cpu")
-    jobs = module._jobs(plan, plan_file, plan.presets["small"], options, sues, "sues200", (1, 2))
+    jobs = make_jobs(plan, plan_file, plan.presets["small"], options, sues, "sues200", (1, 2))
     assert [(job.seed, job.run.name) for job in jobs] == [(1, "SkyPart"), (1, "GeM"), (2, "SkyPart"), (2, "GeM")]
 
 
