@@ -24,7 +24,7 @@ import numpy as np
 from PIL import Image
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
-from benchmarks.calibration import INDEXED, SEED, maps, photograph, real_photos
+from benchmarks.calibration import INDEXED, SEED, maps, photograph, real_photos, write_rasters
 from benchmarks.page import write_page
 
 import skypart.position.matching as matching
@@ -44,9 +44,8 @@ from skypart.position.labelled import LabelledPhoto
 from skypart.position.locate import LastMatch, Locator
 from skypart.worlds.appearance import sample_appearance
 from skypart.worlds.camera import random_pose
-from skypart.worlds.geotiff import write_geotiff
 from skypart.worlds.procedural import Region
-from skypart.worlds.render import render_drone, render_map
+from skypart.worlds.render import render_drone
 
 ROOT = Path(__file__).resolve().parent.parent
 FLIGHT = "a flight"
@@ -103,13 +102,9 @@ class StageClock:
 def prepare(arguments: argparse.Namespace, embedder: Embedder, index: Path) -> list[tuple[LabelledPhoto, float | None]]:
     """Photos with their headings; they and the index are made where they are not there yet."""
     photos: list[tuple[LabelledPhoto, float | None]] = []
-    rasters = []
-    for name, (world, inside) in maps(arguments.shared).items():
-        if inside:
-            rasters.append(arguments.work / f"{name}.tif")
-            if not rasters[-1].is_file():
-                look = sample_appearance(np.random.default_rng([SEED, len(rasters)]), "satellite")
-                write_geotiff(rasters[-1], render_map(world, look), world)
+    worlds = maps(arguments.shared)
+    rasters = write_rasters(arguments.work, worlds)
+    for name, (world, inside) in worlds.items():
         for number, photo in enumerate(photograph(arguments.work, name, world, inside, arguments.photos)):
             rng = np.random.default_rng([SEED, number, len(name)])
             pose = random_pose(world, rng, altitude=(70.0, 200.0), tilt=(40.0, 90.0), fov=(45.0, 65.0), margin=130.0)

@@ -420,3 +420,16 @@ def test_evidence_unlike_that_of_the_calibration_photos_widens_the_radius() -> N
     assert 1.0 < low < lower
     huge = replace(usual, ground_m=5_000.0)
     assert calibration.widening(huge) == 4.0 and calibration.radius(huge) > 4.0 * calibration.radius(usual)
+
+
+def test_a_widened_calibration_has_no_smaller_radius() -> None:
+    """Its parts follow the larger errors; a factor below 1, fitted to photos with smaller ones, no longer counts."""
+    found, errors = random_outcomes(np.random.default_rng(2), 300)
+    fitted = fit_calibration(found, errors, "random", sources=ErrorSources(12.0, 8.0, 3.0))
+    generous = replace(fitted, refined=replace(fitted.refined, scale=0.5))
+    wide = generous.widen(ErrorSources(15.0, 20.0, 6.0))
+    oblique = replace(found[0], tilt_deg=45.0, ground_m=100.0, inliers=80.0)
+    parts = wide.error_parts(oblique)
+    assert (parts.map_m, parts.terrain_m) == pytest.approx((15.0, 20.0 * wide.widening(oblique)))
+    assert wide.refined.scale == 1.0 and wide.radius(oblique) > generous.radius(oblique)
+    assert wide.voted.scale >= fitted.voted.scale and wide.threshold == fitted.threshold

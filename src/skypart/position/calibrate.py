@@ -155,11 +155,13 @@ def cross_validate(
     groups: Sequence[str] | None = None,
     map_error: bool = False,
     min_support: float = 0.0,
+    sources: ErrorSources = ASSUMED_ERRORS,
+    widened: ErrorSources | None = None,
 ) -> tuple[Floats, Floats]:
     """Confidence and radius (infinite: no fix) of each photo, (n,) each, by a calibration fitted without its fold.
 
     groups: a name for each photo, such as its map; the photos of each name are one fold, instead of random ones.
-    map_error, min_support: as in `fit_outcomes`.
+    map_error, sources, min_support: as in `fit_outcomes`. widened: the radius is that of `Calibration.widen`.
     """
     order = np.random.default_rng(0).permutation(len(outcomes))
     parts = [set(order[number::folds].tolist()) for number in range(folds)]
@@ -169,7 +171,9 @@ def cross_validate(
     for fold in parts:
         try:
             others = [o for i, o in enumerate(outcomes) if i not in fold]
-            calibration = fit_outcomes(others, "fold", max_wrong, map_error, min_support=min_support)
+            calibration = fit_outcomes(others, "fold", max_wrong, map_error, sources, min_support)
+            if widened is not None:
+                calibration = calibration.widen(widened)
         except SkyPartError as error:
             raise SkyPartError(f"too few photos to check the calibration with {len(parts)} folds: {error}") from error
         for index in fold:
