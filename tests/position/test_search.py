@@ -92,15 +92,17 @@ def test_the_defaults_are_those_of_the_shipped_calibration() -> None:
         aligned=8,
         per_place=3,
         matched=8,
-        tried_again=3,
+        doubtful=2,
+        tried_again=2,
         edge=320,
         min_inliers=18,
         stop_inliers=40,
         enough_inliers=150,
-        weak_inliers=12,
+        weak_inliers=14,
+        promising_inliers=30,
         follow_inliers=80,
     )
-    assert MATCHING_VERSION == default_calibration().matching == 6
+    assert MATCHING_VERSION == default_calibration().matching == 7
 
 
 class QuiltIndex:
@@ -191,7 +193,7 @@ def test_a_match_needs_enough_inliers(inliers: int, accepted: bool) -> None:
 @pytest.mark.parametrize(("inliers", "matched"), [(39, 8), (40, 2), (149, 2), (150, 1)])
 def test_the_search_ends_at_many_inliers_once_other_ground_was_compared(inliers: int, matched: int) -> None:
     """With very many it ends at once."""
-    search = ScriptedSearch(far(9), [inliers], LocateOptions(weak_inliers=1000))
+    search = ScriptedSearch(far(9), [inliers], LocateOptions(weak_inliers=1000, promising_inliers=1000))
     assert inliers_of(find(search)) == inliers and len(search.asked) == matched
 
 
@@ -199,6 +201,8 @@ def test_only_the_best_layouts_are_matched() -> None:
     search = ScriptedSearch(far(9), [])
     assert find(search) is None
     assert len(search.asked) == 8
+    assert search.find(PHOTO, search.layouts, doubtful=True) is None
+    assert len(search.asked) == 8 + 2, "of a photo that is probably of other ground, two"
 
 
 def test_the_best_match_wins_wherever_it_was_found() -> None:
@@ -214,11 +218,12 @@ def test_the_best_match_wins_wherever_it_was_found() -> None:
 @pytest.mark.parametrize(
     ("first", "again", "kept", "asked"),
     [
-        (11, [50], None, 1),  # too weak
-        (12, [50, 49], 50, 3),
+        (13, [50], None, 1),  # too weak
+        (14, [50, 49], 50, 3),
         (30, [29], 30, 2),
         (30, [None], 30, 2),
-        (40, [41, 42, 43, 44], 43, 4),  # three times at most
+        (40, [43, 60], 43, 2),  # hardly better
+        (40, [45, 50, 56, 70], 56, 4),  # three times at most
         (149, [150, 170], 150, 2),
         (150, [170], 150, 1),  # good enough
     ],
@@ -233,12 +238,22 @@ def test_a_match_is_warped_and_matched_again_as_long_as_that_helps(
 
 
 def test_several_matches_are_tried_again_if_none_is_convincing() -> None:
-    """The third best of the first matches is the right place."""
-    search = ScriptedSearch(far(4), [17, 14, 15, 9, None, None, 90, 80])
+    """The second best of the first matches is the right place."""
+    search = ScriptedSearch(far(4), [17, 14, 15, 9, None, 90, 80])
     found = find(search)
-    assert inliers_of(found) == 90 and len(search.asked) == 8
-    convincing = ScriptedSearch(far(4), [60, 14, 70])
-    assert inliers_of(find(convincing)) == 70 and len(convincing.asked) == 4
+    assert inliers_of(found) == 90 and len(search.asked) == 7
+    convincing = ScriptedSearch(far(4), [29, 60, None])
+    assert inliers_of(find(convincing)) == 60 and len(convincing.asked) == 3
+
+
+def test_a_promising_match_is_tried_again_before_other_layouts() -> None:
+    enough = ScriptedSearch(far(4), [30, 150])
+    found = find(enough)
+    assert inliers_of(found) == 150 and len(enough.asked) == 2, "no other ground need be compared"
+    less = ScriptedSearch(far(4), [30, 149, None, 20])
+    found = find(less)
+    assert found is not None and found.match.inliers == 149 and found.uniqueness == pytest.approx(1 - 20 / 149)
+    assert len(less.asked) == 4, "and it is not tried once more at the end"
 
 
 @pytest.mark.parametrize(("inliers", "followed"), [(None, False), (79, False), (80, True)])
@@ -272,13 +287,13 @@ def test_the_ground_of_an_oblique_photo_is_limited_towards_the_horizon() -> None
 
 @pytest.mark.parametrize(("elsewhere", "unique"), [(None, 1.0), (10, 0.9), (50, 0.5), (99, 0.01)])
 def test_a_match_is_compared_with_other_ground(elsewhere: int | None, unique: float) -> None:
-    found = find(ScriptedSearch(far(4), [100, elsewhere]))
+    found = find(ScriptedSearch(far(4), [100, None, elsewhere]))
     assert found is not None and found.uniqueness == pytest.approx(unique)
 
 
 def test_a_layout_of_the_same_ground_is_no_rival() -> None:
     near = [refinement(0), refinement(0, 60.0)]
-    found = find(ScriptedSearch(near, [100, 99]))
+    found = find(ScriptedSearch(near, [100, None, 99]))
     assert found is not None and found.uniqueness == 1.0
 
 

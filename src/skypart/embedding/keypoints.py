@@ -23,6 +23,7 @@ CELL = 8
 """Pixels between the descriptors of the map."""
 MAX_KEYPOINTS = 1024
 """Keypoints of an image; those with the highest scores are kept. Twice as many cost time and locate nothing more."""
+_MEAN = np.full((1, 3), 1.0 / 3.0, dtype=np.float32)
 _CUBIC = -0.75
 """Free parameter of the bicubic kernel."""
 
@@ -51,7 +52,7 @@ class KeypointDetector:
 
     def detect(self, image: RgbImage) -> ImageKeypoints:
         """Keypoints of an image (h, w, 3) whose edges are multiples of STEP."""
-        grey = image.mean(axis=2, dtype=np.float32)
+        grey = cv2.transform(image.astype(np.float32), _MEAN)
         scores, descriptors = self.run(grey[None, None])
         rows, columns = strongest(scores[0], MAX_KEYPOINTS)
         height, width = grey.shape
@@ -124,7 +125,8 @@ def mutual_neighbours(photo: ImageKeypoints, view: ImageKeypoints) -> tuple[NDAr
     if not len(photo.points) or not len(view.points):
         none = np.zeros(0, dtype=np.intp)
         return none, none
-    forward = (photo.descriptors @ view.descriptors.T).argmax(axis=1)
-    backward = (view.descriptors @ photo.descriptors.T).argmax(axis=1)  # six times as fast as along the other axis
-    mutual = np.flatnonzero(backward[forward] == np.arange(len(forward)))
+    similarity = photo.descriptors @ view.descriptors.T
+    forward = similarity.argmax(axis=1)
+    chosen = similarity[np.arange(len(forward)), forward]
+    mutual = np.flatnonzero(chosen == similarity.max(axis=0)[forward])  # far faster than the argmax of columns
     return mutual, forward[mutual]

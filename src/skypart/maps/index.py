@@ -1,5 +1,6 @@
 """A map index: a folder with the embeddings and footprints of map views, and the model that made them."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import cached_property
@@ -11,6 +12,7 @@ from rich.table import Table
 
 from skypart.errors import SkyPartError
 from skypart.geo.footprint import Bounds, Footprint, join_bounds
+from skypart.geo.geodesy import wrap_longitude
 from skypart.images.decode import RgbImage
 from skypart.maps.files import is_remote, path_exists, redact_address
 from skypart.maps.manifest import STORE_FOLDER, IndexManifest, map_name, model_message
@@ -20,6 +22,9 @@ from skypart.maps.sources import open_maps
 from skypart.maps.store import Hit, Within, absolute_address, copy_views
 from skypart.maps.view_tokens import ViewTokens, read_tokens, remove_unused_tokens
 from skypart.maps.views import read_view
+
+METRES_PER_DEGREE = 110_000.0
+"""Of latitude, at least."""
 
 
 class MapIndex:
@@ -123,10 +128,28 @@ class MapIndex:
             messages.append(f"the map {entry.name} {reason}: positions in it are not refined, and it is not shown")
         return messages
 
+    @cached_property
+    def _boxes(self) -> NDArray[np.float64]:
+        """(maps, 4) south, north, longitude of the centre and half the width of each source, in degrees."""
+        boxes = [source.bounds for source in self.sources.values()]
+        return np.array([(box.south, box.north, box.frame.longitude, box.degrees_wide / 2) for box in boxes])
+
+    def _sources_near(self, footprint: Footprint) -> list[MapSource]:
+        """The maps whose boxes a footprint may touch."""
+        if not self.sources:
+            return []
+        south, north, centre, half = self._boxes.T
+        reach = footprint.metres / METRES_PER_DEGREE  # its half diagonal is shorter
+        around = reach / max(math.cos(math.radians(footprint.latitude)), 1e-3)
+        touched = (south - reach <= footprint.latitude) & (footprint.latitude <= north + reach)
+        touched &= np.abs(wrap_longitude(footprint.longitude - centre)) <= half + around
+        every = list(self.sources.values())
+        return [every[number] for number in np.flatnonzero(touched)]
+
     def view(self, footprint: Footprint, size: int) -> RgbImage | None:
         """A footprint as (size, size, 3) pixels, from the map that covers most of it; None if no map does."""
         best: tuple[float, RgbImage | None] = (0.0, None)
-        for source in self.sources.values():
+        for source in self._sources_near(footprint):
             rgb, valid_share = read_view(source, footprint, size)
             if valid_share > best[0]:
                 best = (valid_share, rgb)

@@ -5,7 +5,7 @@ Positions on the map are computed exactly at the nodes of a coarse mesh and inte
 
 import math
 from collections.abc import Callable
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any, NamedTuple, TypeAlias
 
 import cv2
@@ -65,14 +65,47 @@ def warp(grid: MapGrid, reader: PixelReader, locate: Locate, shape: tuple[int, i
     step_x = max(1.0, mesh.steps[0] / fine, (box.right - box.left) / MAX_SIDE)
     step_y = max(1.0, mesh.steps[1] / fine, (box.bottom - box.top) / MAX_SIDE)
     patch = reader.read(box, step_x, step_y)
+    edges = _map_edges(grid, patch)
+    affine = _fit_affine(mesh)
+    if affine is not None:
+        matrix = _to_patch(affine, patch, fine)
+        size = (shape[1] * fine, shape[0] * fine)
+        far = np.array([[0, 0, 1], [size[0] - 1, 0, 1], [0, size[1] - 1, 1], [size[0] - 1, size[1] - 1, 1]]) @ matrix.T
+        low, high = far.min(axis=0), far.max(axis=0)
+        if low[0] >= edges.left and high[0] <= edges.right and low[1] >= edges.top and high[1] <= edges.bottom:
+            flags = cv2.INTER_LINEAR | cv2.WARP_INVERSE_MAP
+            turned = partial(cv2.warpAffine, M=matrix, dsize=size, flags=flags, borderMode=cv2.BORDER_REPLICATE)
+            return _sample_patch(patch, turned, None, fine)
     rows, columns = ((np.arange(length * fine) + 0.5) / fine - 0.5 for length in shape)
     x = _interpolate(mesh, (mesh.pixels.column - patch.left) / patch.step_x - 0.5, rows, columns)
     y = _interpolate(mesh, (mesh.pixels.row - patch.top) / patch.step_y - 0.5, rows, columns)
-    edges = _map_edges(grid, patch)
     inside = None
     if x.min() < edges.left or x.max() > edges.right or y.min() < edges.top or y.max() > edges.bottom:
         inside = (x >= edges.left) & (x <= edges.right) & (y >= edges.top) & (y <= edges.bottom)
-    return _sample_patch(patch, x, y, inside, fine)
+    sample = partial(cv2.remap, map1=x, map2=y, interpolation=cv2.INTER_LINEAR, borderMode=cv2.BORDER_REPLICATE)
+    return _sample_patch(patch, sample, inside, fine)
+
+
+def _fit_affine(mesh: Mesh) -> FloatArray | None:
+    """(2, 3) from (column, row, 1) of the output to the map's pixels, if that errs by TOLERANCE at most."""
+    columns, rows = np.meshgrid(mesh.columns, mesh.rows)
+    nodes = np.column_stack([columns.ravel(), rows.ravel(), np.ones(columns.size)])
+    pixels = np.column_stack([values.ravel() for values in mesh.pixels])
+    if len(nodes) < 3:
+        return None
+    fitted = np.linalg.lstsq(nodes, pixels, rcond=None)[0]
+    return fitted.T if np.abs(nodes @ fitted - pixels).max() <= TOLERANCE else None
+
+
+def _to_patch(affine: FloatArray, patch: PixelPatch, fine: int) -> FloatArray:
+    """(2, 3) from (column, row, 1) of an output sampled `fine` times finer to pixels of a patch."""
+    matrix = affine.copy()
+    matrix[:, :2] /= fine
+    matrix[:, 2] += affine[:, :2].sum(axis=1) * (0.5 / fine - 0.5)
+    matrix[:, 2] -= patch.left, patch.top
+    matrix /= np.array([[patch.step_x], [patch.step_y]])
+    matrix[:, 2] -= 0.5
+    return matrix
 
 
 def _covered_box(grid: MapGrid, mesh: Mesh) -> PixelBox | None:
@@ -97,8 +130,7 @@ def _map_edges(grid: MapGrid, patch: PixelPatch) -> Edges:
 
 def _sample_patch(
     patch: PixelPatch,
-    x: NDArray[np.float32],
-    y: NDArray[np.float32],
+    sample: Callable[[NDArray[np.uint8]], NDArray[np.uint8]],
     inside: NDArray[np.bool_] | None,
     fine: int,
 ) -> WarpedImage:
@@ -106,14 +138,14 @@ def _sample_patch(
     rgb, share = patch.rgb, None
     if patch.valid is not None:
         known = patch.valid.astype(np.uint8) * np.uint8(255)
-        share = cv2.remap(known, x, y, cv2.INTER_LINEAR, borderMode=cv2.BORDER_REPLICATE)
+        share = sample(known)
         rgb = cv2.bitwise_and(rgb, rgb, mask=known)
-    rgb = cv2.remap(rgb, x, y, cv2.INTER_LINEAR, borderMode=cv2.BORDER_REPLICATE)
+    rgb = sample(rgb)
     if inside is not None:
         whole = inside.astype(np.uint8) * np.uint8(255)
         share = whole if share is None else cv2.bitwise_and(share, whole)
         rgb = cv2.bitwise_and(rgb, rgb, mask=whole)
-    size = (x.shape[1] // fine, x.shape[0] // fine)
+    size = (rgb.shape[1] // fine, rgb.shape[0] // fine)
     rgb = cv2.resize(rgb, size, interpolation=cv2.INTER_AREA) if fine > 1 else rgb
     if share is None:
         return WarpedImage(rgb, np.ones(size[::-1], np.bool_))
@@ -177,21 +209,19 @@ def _nodes(length: int, count: int) -> NDArray[np.int64]:
 
 def _interpolate(mesh: Mesh, values: FloatArray, rows: NDArray[Any], columns: NDArray[Any]) -> NDArray[np.float32]:
     """Values at the nodes of a mesh, interpolated (and extrapolated beyond the last nodes) to rows x columns."""
-    low, fraction = _node_fractions(mesh.rows, rows)
-    lines = values if fraction is None else values[low] * (1 - fraction)[:, None] + values[low + 1] * fraction[:, None]
-    lines = lines.astype(np.float32)
-    low, fraction = _node_fractions(mesh.columns, columns)
-    if fraction is None:
-        return np.broadcast_to(lines, (len(rows), len(columns)))
-    slope = np.diff(lines, axis=1)[:, low]
-    slope *= fraction.astype(np.float32)
-    slope += lines[:, low]
-    return np.broadcast_to(slope, (len(rows), len(columns)))
+    lines = (_node_weights(mesh.rows, rows) @ values).astype(np.float32)
+    found: NDArray[np.float32] = lines @ _node_weights(mesh.columns, columns).T.astype(np.float32)
+    return found
 
 
-def _node_fractions(nodes: NDArray[np.int64], at: NDArray[Any]) -> tuple[NDArray[np.intp], FloatArray | None]:
-    """Index of the node before each position, and the fraction of the way to the next; None if there is one node."""
+def _node_weights(nodes: NDArray[np.int64], at: NDArray[Any]) -> FloatArray:
+    """Weights (positions, nodes) of the nodes before and after each position."""
+    weights = np.zeros((len(at), len(nodes)))
     if len(nodes) == 1:
-        return np.zeros(len(at), np.intp), None
+        weights[:] = 1.0
+        return weights
     low = np.clip(np.searchsorted(nodes, at, side="right") - 1, 0, len(nodes) - 2)
-    return low, (at - nodes[low]) / (nodes[low + 1] - nodes[low])
+    fraction = (at - nodes[low]) / (nodes[low + 1] - nodes[low])
+    each = np.arange(len(at))
+    weights[each, low], weights[each, low + 1] = 1.0 - fraction, fraction
+    return weights

@@ -94,11 +94,11 @@ def locate_labelled(locator: Locator, photos: Sequence[LabelledPhoto], outside: 
     Photos that cannot be read, or in which nothing can be seen, are left out.
     """
     every = [*photos, *(LabelledPhoto(path=path, latitude=None, longitude=None) for path in outside)]
-    outcomes = []
+    outcomes, patient = [], locator.thorough()
     with closing(with_progress(every, "locating")) as bar:
         for photo in bar:
             try:
-                fix = locate_photo(locator, photo.path)
+                fix = locate_photo(patient, photo.path)
             except SkyPartError as error:
                 log.warning("left out: %s", error)
                 continue

@@ -33,9 +33,11 @@ RANGED = ("tilt_deg", "ground_m", "similarity")
 """Fields of Evidence of which a calibration stores the range it was fitted to."""
 MAX_WIDENING = 4.0
 """Factor at most on the radius of a fix whose evidence is unlike that of the calibration photos."""
+UNLIKE_BELOW = 0.1
+"""Share of the range of similarities by which a photo must fall below it to count as unlike the calibration photos."""
 MIN_TILT_DEG = 10.0
 """Tilts below this one count as this one when errors along the line of sight are estimated."""
-MATCHING_VERSION = 6
+MATCHING_VERSION = 7
 """Incremented when the matching changes: a calibration fitted to older evidence no longer applies."""
 Floats = NDArray[np.float64]
 
@@ -108,6 +110,13 @@ class Calibration:
         groups = {name: getattr(self, name) for name in ("refined", "voted")}
         at_least = {name: replace(group, scale=max(group.scale, 1.0)) for name, group in groups.items()}
         return replace(self, sources=sources, **at_least)
+
+    def is_unlike(self, similarity: float) -> bool:
+        """Whether a similarity to the best view is clearly below those of the accepted calibration photos."""
+        if "similarity" not in self.seen:
+            return False
+        low, high = self.seen["similarity"]
+        return similarity < low - UNLIKE_BELOW * (high - low)
 
     def to_dict(self) -> dict[str, Any]:
         """Content for index.json, where null means infinite."""

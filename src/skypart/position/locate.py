@@ -93,6 +93,15 @@ class Locator:
         """Whether there is no calibration for the model of the index."""
         return not self.calibrated and self.calibration.model not in ("", self.embedder.weights_digest)
 
+    def thorough(self) -> "Locator":
+        """The same without the shortcut for doubtful photos, for a calibration, which has to see all evidence."""
+        options = replace(self.options, doubtful=self.options.matched)
+        return Locator(self.index, self.embedder, options, calibration=self.calibration)
+
+    def _is_doubtful(self, similarity: float) -> bool:
+        """Whether a photo with this similarity to its best view is unlike the photos that were located for certain."""
+        return not self.unknown_model and self.calibration.is_unlike(similarity)
+
     def locate(
         self, image: RgbImage, *, name: str = "photo", prior: Prior | None = None, hints: Hints | None = None
     ) -> Fix:
@@ -133,7 +142,8 @@ class Locator:
         peaks = find_peaks(hits)
         refined = None
         if keypoints is not None:
-            refined = self.search.find(keypoints, self.search.lay_out(photo, hits, hints))
+            layouts = self.search.lay_out(photo, hits, hints)
+            refined = self.search.find(keypoints, layouts, doubtful=self._is_doubtful(hits[0].score))
         if refined is None:
             evidence = vote_evidence(hits, peaks, hints)
         else:

@@ -43,6 +43,8 @@ MIN_TILT = 20.0
 """Photos with a smaller tilt are laid as if taken at this one: the map shows little of what they show."""
 MAX_REMATCHES = 3
 """Times that the map is warped by a match and matched again, as long as the inliers grow."""
+REMATCH_GROWTH = 1.1
+"""Factor by which the inliers must grow for the map to be warped and matched once more."""
 CACHED_VIEWS = 2048
 """Views of which compact tokens are kept in memory where the index has none."""
 
@@ -53,26 +55,30 @@ class LocateOptions:
 
     views: how many views vote. aligned: how many of the best views the photo is laid on; 0 turns matching off.
     per_place: how many of them may show one place, so that others are compared. matched: how many layouts are matched
-    with the map in the photo's perspective, at most. tried_again: how many of these matches are tried again in their
-    own perspective, if none is convincing. edge: of the images whose keypoints are matched, in pixels; they
-    have the area of such a square. min_inliers: inliers that a match needs to count; below it the vote is more often
-    right. stop_inliers: inliers that end the search once other ground was compared. enough_inliers: inliers that end it
+    with the map in the photo's perspective, at most; doubtful: the same for a photo that resembles its best view less
+    than photos of the calibration did. tried_again: how many of these matches are tried again in their own perspective,
+    if none is convincing. edge: of the images whose keypoints are matched, in pixels; they have the area of such a
+    square. min_inliers: inliers that a match needs to count; below it the vote is more often right. stop_inliers:
+    inliers that end the search once other ground was compared. enough_inliers: inliers that end it
     at once; no wrong place has so many. weak_inliers: inliers below which a match is not tried again in its own
-    perspective; from enough_inliers on it need not be. follow_inliers: in a flight, the ground around the photo before
-    is matched first, and so many inliers there make a search unnecessary; 0 searches for every photo. The default
-    calibration was fitted to the defaults.
+    perspective; from enough_inliers on it need not be. promising_inliers: inliers from which the first match is tried
+    again before other layouts are matched: it may then be enough. follow_inliers: in a flight, the ground around the
+    photo before is matched first, and so many inliers there make a search unnecessary; 0 searches for every photo. The
+    default calibration was fitted to the defaults.
     """
 
     views: int = 48
     aligned: int = 8
     per_place: int = 3
     matched: int = 8
-    tried_again: int = 3
+    doubtful: int = 2
+    tried_again: int = 2
     edge: int = 320
     min_inliers: int = 18
     stop_inliers: int = 40
     enough_inliers: int = 150
-    weak_inliers: int = 12
+    weak_inliers: int = 14
+    promising_inliers: int = 30
     follow_inliers: int = 80
 
 
@@ -97,11 +103,12 @@ class PhotoKeypoints:
 
 
 class _Tally:
-    """The matches of one search: of each layout when it was first matched, and the best one."""
+    """The matches of one search: of each layout when it was first matched, those tried again, and the best one."""
 
     def __init__(self, options: LocateOptions) -> None:
         self.options = options
         self.first: list[tuple[Refinement, Refinement | None]] = []
+        self.again: list[Refinement] = []
         self.best: Refinement | None = None
 
     def add(self, layout: Refinement, found: Refinement | None) -> None:
@@ -126,7 +133,11 @@ class _Tally:
         """Matches that may gain inliers in their own perspective: the best one, or several if none is convincing."""
         found = sorted((match for _, match in self.first if match is not None), key=match_quality, reverse=True)
         tried = found[: 1 if self.is_sufficient else self.options.tried_again]
-        return [match for match in tried if match.match.inliers >= self.options.weak_inliers]
+        return [
+            match
+            for match in tried
+            if match.match.inliers >= self.options.weak_inliers and not any(match is other for other in self.again)
+        ]
 
     def result(self) -> Refinement | None:
         """The best match with its uniqueness; None if it has too few inliers."""
@@ -169,11 +180,19 @@ class MatchSearch:
             return None
         return replace(found, layout=last.layout, uniqueness=last.uniqueness)
 
-    def find(self, photo: PhotoKeypoints, layouts: Sequence[Refinement]) -> Refinement | None:
-        """The best match of a photo with the map among layouts, best first; None if none has enough inliers."""
+    def find(
+        self, photo: PhotoKeypoints, layouts: Sequence[Refinement], *, doubtful: bool = False
+    ) -> Refinement | None:
+        """The best match of a photo with the map among layouts, best first; None if none has enough inliers.
+
+        doubtful: whether the photo is probably of ground that the map does not show.
+        """
         tally = _Tally(self.options)
-        for layout in rival_second(layouts)[: self.options.matched]:
+        for layout in rival_second(layouts)[: self.options.doubtful if doubtful else self.options.matched]:
             tally.add(layout, self.match(photo, around(layout)))
+            best = tally.best
+            if len(tally.first) == 1 and best is not None and best.match.inliers >= self.options.promising_inliers:
+                self._match_again(photo, best, tally)
             if tally.is_sufficient:
                 break
         for start in tally.worth_another_try():
@@ -186,14 +205,18 @@ class MatchSearch:
         In the photo's own perspective many more keypoints of the right place match, and hardly more of a wrong one.
         """
         best = start
+        tally.again.append(start)
         for _ in range(MAX_REMATCHES):
             if best.match.inliers >= self.options.enough_inliers:
                 return
             again = self.match(photo, around(best))
             if again is None or again.match.inliers <= best.match.inliers:
                 return
+            grown = again.match.inliers >= REMATCH_GROWTH * best.match.inliers
             best = replace(again, layout=start.layout)
             tally.improve(best)
+            if not grown:
+                return
 
     def lay_out(self, photo: ImagePatches, hits: Sequence[Hit], hints: Hints) -> list[Refinement]:
         """The best layout of the photo on each of the best views, best first, without those that are alike.
