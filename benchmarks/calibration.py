@@ -77,7 +77,7 @@ ANY = Calibration((0.0,) * len(FEATURES), 0.0, ((0.0, 1.0),), 0.0, ErrorSources(
 """Accepts everything: only the evidence is wanted, and the shipped calibration may be of another version."""
 MIN_SUPPORT = 32.0
 """Support that a match needs. Chance reaches 15 on these photos, and a stadium that two procedural maps have 31."""
-MAX_WRONG_SHARE = 0.005
+MAX_WRONG_SHARE = 0.01
 """Share of accepted photos that may be wrong: stricter than `skypart calibrate`, which knows the map."""
 
 
@@ -333,7 +333,7 @@ def main() -> None:
         f"Real photos of a known position: {len(flight)} frames of a video over its orthomosaic (NUST).",
         "From outside: photos over maps that are not indexed (a campus, farmland, nine other squares of that city) and",
         f"{len(real)} real photos of other places (Caliterra, Ohio, Texas). The photos of each map are judged by a",
-        f"calibration fitted without that map, with a threshold at which at most {MAX_WRONG_SHARE:.1%} of the accepted",
+        f"calibration fitted without that map, with a threshold at which at most {MAX_WRONG_SHARE:.0%} of the accepted",
         "photos are wrong. The shipped calibration is fitted to all photos.",
         f"A match also needs a support of {MIN_SUPPORT:.0f}: inliers, less those that other ground has too, and less",
         "if they crowd in a part of the photo. This limit was chosen on these photos, and the settings of the matching",
@@ -346,7 +346,7 @@ def main() -> None:
         f"| position of the map, each axis | {FAULTS.map_m:.0f} m |",
         f"| local shifts within the map, each axis, over {WARP_WAVELENGTH_M:.0f} m | {FAULTS.warp_m:.0f} m |",
         f"| height of the ground | {FAULTS.height_m:.0f} m |",
-        f"| tilt, heading, roll of the camera, each | {FAULTS.tilt_deg:.1f} degrees |",
+        f"| tilt, heading, roll of the camera, each | {FAULTS.tilt_deg:g} degrees |",
         f"| radial distortion at the photo's corner | {100 * FAULTS.distortion:.0f} % |",
         "",
         f"A 95 % radius joins four parts: the map ({FAULT_LIMITS.map_m:.0f} m), unknown heights of",
