@@ -420,3 +420,12 @@ def test_evidence_unlike_that_of_the_calibration_photos_widens_the_radius() -> N
     assert 1.0 < low < lower
     huge = replace(usual, ground_m=5_000.0)
     assert calibration.widening(huge) == 4.0 and calibration.radius(huge) > 4.0 * calibration.radius(usual)
+
+
+def test_a_photo_unlike_those_of_the_calibration_is_known_by_its_similarity() -> None:
+    found, errors = random_outcomes(np.random.default_rng(2), 300)
+    calibration = fit_calibration(found, errors, "random", sources=ErrorSources(12.0, 8.0, 3.0))
+    low, high = calibration.seen["similarity"]
+    assert not calibration.is_unlike(low) and not calibration.is_unlike(low - 0.09 * (high - low))
+    assert calibration.is_unlike(low - 0.11 * (high - low))
+    assert not replace(calibration, seen={}).is_unlike(-1.0), "nothing is known of its photos"
