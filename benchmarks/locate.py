@@ -66,11 +66,14 @@ STAGES = (
 
 
 class StageClock:
-    """Processor time per stage, without the time of stages inside it, and the images passed through the network."""
+    """Processor time per stage, without the time of stages inside it.
+
+    passes: images that passed through the network. detections: images whose keypoints were detected.
+    """
 
     def __init__(self) -> None:
         self.seconds = dict.fromkeys(STAGES, 0.0)
-        self.passes = 0
+        self.passes = self.detections = 0
         self._inner: list[float] = []
 
     @contextmanager
@@ -94,6 +97,7 @@ class StageClock:
             with self.measure(stage):
                 if name in ("patch_tokens", "embed_with_patches"):
                     self.passes += len(arguments[0])
+                self.detections += name == "detect"
                 return original(*arguments, **options)
 
         setattr(owner, name, timed)
@@ -204,7 +208,7 @@ def locate_one(
     last: LastMatch | None = None,
 ) -> tuple[dict[str, Any], LastMatch | None]:
     """Locate a photo and measure its stages."""
-    clock.seconds, clock.passes = dict.fromkeys(STAGES, 0.0), 0
+    clock.seconds, clock.passes, clock.detections = dict.fromkeys(STAGES, 0.0), 0, 0
     embedder = locator.embedder
     functions = {
         (matching, "fit_homography"): "fit",
@@ -235,7 +239,8 @@ def locate_one(
     evidence = None if fix.evidence is None else fix.evidence.inliers
     stages = clock.seconds | {"other": total - sum(clock.seconds.values())}
     facts = {"outside": photo.latitude is None, "found": fix.found, "error": error, "radius": fix.radius_m}
-    return {"total": total, "stages": stages, "passes": clock.passes, "inliers": evidence, **facts}, last
+    counts = {"passes": clock.passes, "matches": max(clock.detections - 1, 0)}
+    return {"total": total, "stages": stages, "inliers": evidence, **counts, **facts}, last
 
 
 def summary(rows: Sequence[dict[str, Any]]) -> dict[str, float]:
@@ -255,7 +260,8 @@ def summary(rows: Sequence[dict[str, Any]]) -> dict[str, float]:
         "p50": float(np.percentile(ratios, 50)),
         "p99": float(np.percentile(ratios, 99)),
         "passes": float(np.percentile([row["passes"] for row in rows], 50)),
-        "most": float(max(row["passes"] for row in rows)),
+        "matches": float(np.percentile([row["matches"] for row in rows], 50)),
+        "most": float(max(row["matches"] for row in rows)),
     }
 
 
@@ -271,19 +277,20 @@ def page(rows: Sequence[dict[str, Any]], titles: Sequence[str]) -> list[str]:
         "The first photos of each map of [calibration.md](calibration.md), located by each search in turn with one",
         "thread. A run can be interrupted and resumed: then the page is of the photos so far, and the searches of a",
         "photo may have run in two processes, each with its own measurement of the embedding.",
-        f"{DEFAULT} is what `skypart locate` uses; OpenVINO int8 is an export, given as `--model`. Goals: a median of",
-        "2.5 with nothing known, 1.5 with a heading and 1.2 in a flight, and 6 for 99 %. The search before had 17.0.",
+        f"{DEFAULT} is what `skypart locate` uses; OpenVINO int8 is an export, given as `--model`.",
         "Ratios are processor time over that of one eager float32 embedding of the same photo.",
-        f"`{BARE}` is an index made with `--no-tokens`: views pass through the network when they are first",
+        "Goals: a median of 2.5 with nothing known, 1.5 with a heading and 1.2 in a flight, and 6 for 99 %.",
+        "`passes` counts images that pass through the network, `matches` views of the map that are matched by",
+        f"keypoints. `{BARE}` is an index made with `--no-tokens`: views pass through the network when they are first",
         "candidates, and are then kept in memory. `a flight` is a rendered flight, whose frames after the first are",
         "matched around the frame before.",
         "",
-        "| search | photos | median ratio | 99 % | passes, median | most passes |",
-        "|---|---|---|---|---|---|",
+        "| search | photos | median ratio | 99 % | passes, median | matches, median | most matches |",
+        "|---|---|---|---|---|---|---|",
     ]
     lines += [
         f"| {title} | {each['photos']} | {each['p50']:.1f} | {each['p99']:.1f} | {each['passes']:.0f} | "
-        f"{each['most']:.0f} |"
+        f"{each['matches']:.0f} | {each['most']:.0f} |"
         for title, each in found.items()
     ]
     lines += [

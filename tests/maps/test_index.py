@@ -10,16 +10,18 @@ import numpy as np
 import pytest
 
 from skypart.errors import SkyPartError
-from skypart.geo.footprint import Bounds, join_bounds
+from skypart.geo.footprint import Bounds, Footprint, join_bounds
 from skypart.maps import build, sources
+from skypart.maps import index as index_module
 from skypart.maps.build import build_index
 from skypart.maps.engines import interface
 from skypart.maps.files import path_exists
 from skypart.maps.index import MapIndex, maps_table, remove_map
 from skypart.maps.manifest import IndexManifest
+from skypart.maps.map_source import MapSource
 from skypart.maps.sources import open_maps
 from skypart.maps.store import approximate, embedded
-from skypart.maps.views import ViewOptions, plan_views, read_view, view_options
+from skypart.maps.views import View, ViewOptions, plan_views, read_view, view_options
 from tests.maps.makers import write_raster, write_tile_folder
 from tests.position.stand_in import ColourEmbedder, degrees, quilt, write_quilt
 
@@ -61,6 +63,29 @@ def test_every_view_is_found_by_its_own_image(town: Path, tmp_path: Path) -> Non
     hits = index.search(embedder.embed(images), 1)
     for view, (best,) in zip(plan, hits, strict=True):
         assert best.footprint == view and best.map_name == "town" and best.score > 0.999
+
+
+def test_only_maps_around_a_view_are_read_for_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    maps = [write_quilt(tmp_path / f"{name}.tif", edge=300, east=east) for name, east in (("west", 0.0), ("east", 5e3))]
+    built(tmp_path / "i", *maps)
+    index = MapIndex(tmp_path / "i")
+    asked: list[str] = []
+
+    def reads(source: MapSource, footprint: Footprint, size: int) -> View:
+        asked.append(source.name)
+        return read_view(source, footprint, size)
+
+    monkeypatch.setattr(index_module, "read_view", reads)
+    centres = [index.sources[name].frame for name in ("west", "east")]
+    places = [(each.latitude, each.longitude) for each in centres]
+    between = ((places[0][0] + places[1][0]) / 2, (places[0][1] + places[1][1]) / 2)
+    for place, wanted in ((places[0], ["west"]), (places[1], ["east"]), (between, [])):
+        asked.clear()
+        seen = index.view(Footprint(latitude=place[0], longitude=place[1], metres=120.0), 32)
+        assert asked == wanted and (seen is None) == (not wanted)
+    asked.clear()
+    index.view(Footprint(latitude=between[0], longitude=between[1], metres=15_000.0), 32)
+    assert asked == ["west", "east"]
 
 
 class Killed(BaseException):

@@ -9,6 +9,7 @@ from rasterio.transform import Affine
 from skypart.errors import SkyPartError
 from skypart.geo.footprint import Footprint
 from skypart.geo.geodesy import LocalFrame, distance_m
+from skypart.maps import warp
 from skypart.maps.sources import open_maps
 from skypart.maps.views import ground_at, is_empty, plan_views, read_view
 from tests.maps.makers import write_ground, write_raster, write_tile_folder
@@ -73,6 +74,27 @@ def test_rotated_view_is_the_rotated_image(tmp_path: Path) -> None:
     views = [Footprint(latitude=AROUND[0], longitude=AROUND[1], metres=80.0, rotation=turn) for turn in (0.0, 90.0)]
     north_up, east_up = (read_view(source, view, 64).rgb for view in views)
     assert np.abs(np.rot90(north_up, 1).astype(int) - east_up).max() <= 3
+
+
+@pytest.mark.parametrize("metres", [30.0, 80.0, 160.0])
+def test_an_affine_warp_gives_the_pixels_of_the_mesh(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, metres: float
+) -> None:
+    """Finer and coarser than the map's pixels, and where the view reaches over the map's edge."""
+    source = open_maps([str(write_ground(tmp_path / "map.tif"))])[0]
+    views = [
+        Footprint(latitude=AROUND[0] + north, longitude=AROUND[1], metres=metres, rotation=turn)
+        for north, turn in ((0.0, 0.0), (0.0001, 33.0), (0.001, 200.0))
+    ]
+    direct = [read_view(source, view, 96) for view in views]
+    fits = []
+    fit = warp._fit_affine
+    monkeypatch.setattr(warp, "_fit_affine", lambda mesh: fits.append(fit(mesh)))
+    for view, found in zip(views, direct, strict=True):
+        wanted = read_view(source, view, 96)
+        assert found.valid_share == pytest.approx(wanted.valid_share, abs=0.01)
+        assert np.abs(found.rgb.astype(int) - wanted.rgb).max() <= 3
+    assert all(each is not None for each in fits), "so that the first images were warped by it"
 
 
 def test_map_smaller_than_a_view_is_rejected(tmp_path: Path) -> None:

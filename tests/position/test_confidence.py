@@ -433,3 +433,12 @@ def test_a_widened_calibration_has_no_smaller_radius() -> None:
     assert (parts.map_m, parts.terrain_m) == pytest.approx((15.0, 20.0 * wide.widening(oblique)))
     assert wide.refined.scale == 1.0 and wide.radius(oblique) > generous.radius(oblique)
     assert wide.voted.scale >= fitted.voted.scale and wide.threshold == fitted.threshold
+
+
+def test_a_photo_unlike_those_of_the_calibration_is_known_by_its_similarity() -> None:
+    found, errors = random_outcomes(np.random.default_rng(2), 300)
+    calibration = fit_calibration(found, errors, "random", sources=ErrorSources(12.0, 8.0, 3.0))
+    low, high = calibration.seen["similarity"]
+    assert not calibration.is_unlike(low) and not calibration.is_unlike(low - 0.09 * (high - low))
+    assert calibration.is_unlike(low - 0.11 * (high - low))
+    assert not replace(calibration, seen={}).is_unlike(-1.0), "nothing is known of its photos"
