@@ -18,9 +18,10 @@ from rasterio.transform import Affine
 
 from skypart.errors import SkyPartError
 from skypart.images.raster_files import sidecars
-from skypart.maps import tile_sets
+from skypart.maps import rasters, tile_sets
 from skypart.maps.files import HANDLES
 from skypart.maps.image_table import MAX_LINES
+from skypart.maps.pixels import PixelBox
 from skypart.maps.rasters import read_raster
 from skypart.maps.sources import open_maps
 from skypart.maps.store.manifest import read_manifest
@@ -73,14 +74,55 @@ def test_a_virtual_table_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_query_without_end_is_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Joins of joins need no odd words."""
+    """Joins of joins need no odd words, and this one never has a row."""
     monkeypatch.setattr(tile_sets, "QUERY_SECONDS", 0.5)
     first = "CREATE TABLE t0 (zoom_level integer, tile_column integer, tile_row integer, tile_data blob)"
     rows = [f"INSERT INTO t0 VALUES (16, {i}, 0, x'00')" for i in range(60)]
-    join = "CREATE VIEW tiles AS SELECT a.* FROM t0 a, t0 b, t0 c, t0 d, t0 e, t0 f"
+    join = "CREATE VIEW tiles AS SELECT a.* FROM t0 a, t0 b, t0 c, t0 d, t0 e, t0 f WHERE f.tile_row > a.tile_row"
     start = time.monotonic()
     refused(mbtiles(tmp_path / "a.mbtiles", first, *rows, join), "interrupted")
     assert time.monotonic() - start < 60
+
+
+def test_the_queries_of_a_file_have_one_budget_of_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Listing the tiles is cheap here, and each tile expensive: an index of n tiles would take n times the limit."""
+    monkeypatch.setattr(tile_sets, "MORE_SECONDS", 0.0)
+    monkeypatch.setattr(tile_sets, "_STEPS", 1_000)
+    count = "(SELECT count(*) FROM t0 a, t0 b, t0 c WHERE a.tile_row + b.tile_row + c.tile_row >= 0)"
+    base = sqlite3.connect(tmp_path / "a.mbtiles")
+    base.executescript(
+        "CREATE TABLE metadata (name text, value text);"
+        "CREATE TABLE t0 (zoom_level integer, tile_column integer, tile_row integer, tile_data blob);"
+        "CREATE VIEW tiles AS SELECT zoom_level, tile_column, tile_row, "
+        f"substr(tile_data, 1, {count}) AS tile_data FROM t0;"
+    )
+    base.executemany("INSERT INTO t0 VALUES (16, ?, 0, ?)", [(x, TILE) for x in range(60)])
+    base.commit()
+    base.close()
+    tiles = tile_sets.MbTiles(tmp_path / "a.mbtiles")
+    tiles.tiles()
+    before = time.thread_time()
+    assert tiles.get(16, 0, (1 << 16) - 1)
+    tiles._seconds_left = 5.5 * (time.thread_time() - before)
+    read: list[int] = []
+
+    def read_all() -> None:
+        for x in range(60):
+            tiles.get(16, x, (1 << 16) - 1)
+            read.append(x)
+
+    with pytest.raises(SkyPartError, match="interrupted"):
+        read_all()
+    assert 0 < len(read) < 20
+
+
+def test_a_join_of_many_rows_is_refused_before_they_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Four million rows from a file of some kilobytes; without a limit, SQLite would also sort them on disk."""
+    monkeypatch.setattr(tile_sets, "_FREE_TILES", 50_000)
+    first = "CREATE TABLE t0 (zoom_level integer, tile_column integer, tile_row integer, tile_data blob)"
+    rows = [f"INSERT INTO t0 VALUES (16, {i}, 0, x'00')" for i in range(160)]
+    join = "CREATE VIEW tiles AS SELECT a.* FROM t0 a, t0 b, t0 c"
+    refused(mbtiles(tmp_path / "a.mbtiles", first, *rows, join), "table of tiles is damaged")
 
 
 def test_views_that_share_equal_tiles_are_read(tmp_path: Path) -> None:
@@ -184,6 +226,56 @@ def test_two_far_tiles_are_refused(tmp_path: Path) -> None:
     refused(write_pmtiles(tmp_path / "a.pmtiles", far), "scattered")
 
 
+# --- rasters --------------------------------------------------------------------------------------------------------
+
+
+def raster(path: Path, edge: int, gsd: float = 0.5, overviews: list[int] | None = None) -> Path:
+    """A GeoTIFF without any data, a few KB on disk whatever its size."""
+    place = {"crs": "EPSG:32643", "transform": Affine(gsd, 0, 500_000, 0, -gsd, 3_700_000), "dtype": "uint8"}
+    tiles = {"tiled": True, "blockxsize": 16_384, "blockysize": 16_384, "SPARSE_OK": True, "BIGTIFF": "YES"}
+    with rasterio.open(path, "w", driver="GTiff", width=edge, height=edge, count=1, **place, **tiles) as file:
+        if overviews:
+            file.build_overviews(overviews)
+    return path
+
+
+def test_forty_billion_pixels_without_overviews_are_refused(tmp_path: Path) -> None:
+    """It would be read as a whole to make overviews, for minutes."""
+    refused(raster(tmp_path / "a.tif", 200_000, 0.01), r"4e\+10 pixels and no overviews; add overviews with `gdaladdo")
+
+
+def test_a_piece_of_too_many_pixels_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rasters, "MAX_READ_PIXELS", 600 * 600)
+    plain = rasters.RasterReader(str(raster(tmp_path / "a.tif", 1_024)), "GTiff")
+    coarser = rasters.RasterReader(str(raster(tmp_path / "b.tif", 1_024, overviews=[2])), "GTiff")
+    box = PixelBox(0, 0, 1_024, 1_024)
+    with pytest.raises(SkyPartError, match=r"a piece of it has 1,024 x 1,024 pixels; add overviews"):
+        plain.read(box, 4, 4)
+    assert coarser.read(box, 4, 4).rgb.shape == (256, 256, 3)
+    with pytest.raises(SkyPartError, match=r"a piece of it has 1,024 x 1,024 pixels"):
+        coarser.read(box, 1.5, 4)
+
+
+def test_fine_overviews_alone_do_not_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every coarse view of a map with one fine overview would read nearly all of it."""
+    path = raster(tmp_path / "a.tif", 1_024, overviews=[2])
+    assert rasters.RasterReader(str(path), "GTiff").has_overviews
+    monkeypatch.setattr(rasters, "COARSE_PIXELS", 512 * 512 - 1)
+    assert not rasters.RasterReader(str(path), "GTiff").has_overviews
+    monkeypatch.setattr(rasters, "MAX_PIXELS", 512 * 512 - 1)
+    with pytest.raises(SkyPartError, match="no overviews"):
+        rasters.RasterReader(str(path), "GTiff")
+
+
+@pytest.mark.parametrize("suffix", [".tif.aux.xml", ".prj", ".TIF.AUX.XML", ".tif.ovr.aux.xml"])
+def test_a_giant_text_beside_a_map_is_refused(suffix: str, tmp_path: Path) -> None:
+    """GDAL reads .aux.xml into memory as a whole, and so did we .prj: holes in a file cost nothing on disk."""
+    path = write_ground(tmp_path / "town.tif", "EPSG:32643")
+    with path.with_name("town" + suffix).open("wb") as file:
+        file.truncate(1 << 30)
+    assert "has more than 64 MB; remove it" in refused(path)
+
+
 # --- PMTiles --------------------------------------------------------------------------------------------------------
 
 
@@ -219,6 +311,35 @@ def pmtiles(path: Path, directory: bytes, packed: bytes | None = None) -> Path:
 )
 def test_absurd_directories_are_refused(directory: bytes, tmp_path: Path) -> None:
     refused(pmtiles(tmp_path / "a.pmtiles", directory))
+
+
+def columns(*values: int, count: int) -> bytes:
+    """A directory of `count` equal entries: difference of ids, run length, length, offset."""
+    return varint(count) + b"".join(varint(value) * count for value in values)
+
+
+def test_a_directory_of_millions_of_entries_is_refused(tmp_path: Path) -> None:
+    """Millions of entries in some KB took gigabytes."""
+    refused(pmtiles(tmp_path / "a.pmtiles", columns(1, 1, 1, 1, count=1_000_000)), "1,000,000 entries")
+
+
+def test_many_names_of_one_directory_are_refused(tmp_path: Path) -> None:
+    """Directories that overlap would be unpacked as often as they are named: hours for a file of some kilobytes."""
+    leaf = gzip.compress(columns(1, 0, 1, 1, count=20_000))
+    names = 2_000
+    root = varint(names) + varint(1) * names + varint(0) * names
+    root += b"".join(varint(len(leaf) + number) for number in range(names)) + varint(1) * names
+    path = write_pmtiles(tmp_path / "a.pmtiles", FEW)
+    data, content = bytearray(path.read_bytes()), gzip.compress(root)
+    struct.pack_into("<QQ", data, 8, len(data), len(content))
+    struct.pack_into("<QQ", data, 40, len(data) + len(content), len(leaf) + names)
+    path.write_bytes(bytes(data) + content + leaf + bytes(names))
+    refused(path, "followed by something else")
+
+
+def test_an_unpacked_directory_has_room_for_its_entries_only(tmp_path: Path) -> None:
+    """Megabytes of zeros behind an empty directory, named often."""
+    refused(pmtiles(tmp_path / "a.pmtiles", varint(1) + bytes(1 << 20)), "1 entries in")
 
 
 def test_a_bomb_in_a_directory_is_refused(tmp_path: Path) -> None:
@@ -299,14 +420,9 @@ def test_folders_and_dangling_links_beside_a_map_are_no_hindrance(tmp_path: Path
 
 
 def test_more_views_than_any_index_holds_are_refused(tmp_path: Path) -> None:
-    giant = tmp_path / "giant.tif"
-    place = {"crs": "EPSG:3857", "transform": Affine(2.0, 0, -2e7, 0, -2.0, 2e7), "SPARSE_OK": True}
-    shape = {"width": 20_000_000, "height": 20_000_000, "count": 1, "dtype": "uint8", "tiled": True}
-    large = {"blockxsize": 8192, "blockysize": 8192, "BIGTIFF": "YES"}
-    with rasterio.open(giant, "w", driver="GTiff", compress="deflate", **shape, **large, **place):
-        pass
-    with pytest.raises(SkyPartError, match=r"would be cut into|cannot be read"):
-        plan_views(open_maps([str(giant)])[0], (10.0,), 0.5, (0.0,))
+    giant = raster(tmp_path / "giant.tif", 180_000, 5.0)
+    with pytest.raises(SkyPartError, match="would be cut into"):
+        plan_views(open_maps([str(giant)])[0], (20.0,), 0.5, (0.0,))
 
 
 NAMES: dict[str, Callable[[Path], str]] = {

@@ -19,7 +19,7 @@ from rasterio.transform import Affine
 
 from skypart.confine import confine_thread, landlock_version, run_confined
 from skypart.errors import SkyPartError
-from skypart.geo.crs_files import files_elsewhere
+from skypart.geo.crs_files import files_elsewhere, parameters_elsewhere
 from skypart.images import raster_files
 from skypart.maps.pixels import PixelBox
 from skypart.maps.sources import open_maps
@@ -326,6 +326,24 @@ def test_every_notation_of_a_grid_is_refused(notation: str, secret: Path, tmp_pa
         open_maps([str(georeferenced(tmp_path, definition))])
 
 
+NTV2 = (
+    'BOUNDCRS[SOURCECRS[{crs}],TARGETCRS[{crs}],ABRIDGEDTRANSFORMATION["t",METHOD["NTv2",ID["EPSG",9615]],'
+    'PARAMETERFILE["Latitude ""and"" longitude difference file","{file}",ID["EPSG",8656]]]]'
+)
+MERCATOR = (
+    'PROJCS["x",GEOGCS["x",DATUM["x",SPHEROID["x",6378206.4,294.97]],PRIMEM["Greenwich",0],UNIT["degree",0.017453]],'
+    'PROJECTION["Mercator_1SP"],PARAMETER["central_meridian",0],PARAMETER["scale_factor",1],UNIT["metre",1],'
+    'EXTENSION["PROJ4","+proj=merc +a=6378137 +nadgrids=""{file}"" +wktext"]]'
+)
+
+
+@pytest.mark.parametrize("definition", [NTV2, MERCATOR])
+def test_quotes_within_quotes_hide_no_file(definition: str, secret: Path, tmp_path: Path) -> None:
+    wkt = definition.format(crs=CRS.from_epsg(4326).to_wkt(), file=secret)
+    with pytest.raises(SkyPartError, match="names the file"):
+        open_maps([str(georeferenced(tmp_path, wkt))])
+
+
 def test_heights_whose_coordinate_system_names_a_file_are_refused(secret: Path, tmp_path: Path) -> None:
     path = tmp_path / "dem.tif"
     place = {"transform": Affine(1.0, 0.0, 500_000.0, 0.0, -1.0, 3_700_000.0), "dtype": "float32"}
@@ -341,4 +359,5 @@ def test_heights_whose_coordinate_system_names_a_file_are_refused(secret: Path, 
 def test_coordinate_systems_of_the_registry_name_no_file(code: int) -> None:
     for version in ("WKT2_2019", "WKT1_GDAL"):
         assert files_elsewhere(CRS.from_epsg(code).to_wkt(version)) == []
+    assert parameters_elsewhere(CRS.from_epsg(code).to_json_dict()) == []
     assert files_elsewhere("+init=epsg:4326 +nadgrids=@null,ntf_r93.gsb +type=crs") == []

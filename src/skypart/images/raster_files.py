@@ -19,6 +19,9 @@ from skypart.errors import SkyPartError
 MAX_BLOCK_BYTES = 512 << 20
 """GDAL decodes whole blocks (tiles or strips); larger ones than this are refused."""
 MAX_SIDECARS = 64
+MAX_TEXT_BYTES = 64 << 20
+"""Of a sidecar file that is read as a whole: .aux.xml by GDAL, .prj by us."""
+_TEXTS = (".xml", ".prj")
 T = TypeVar("T")
 _SIGNATURES = {
     b"II*\0": "GTiff",
@@ -81,7 +84,8 @@ def sidecars(path: str) -> tuple[Path, ...]:
     """A file and those beside it with the same stem (world file, .prj, .ovr, .aux.xml, ...).
 
     Raises if one is a pipe or a device: GDAL would wait for it for ever. Raises for a link that leaves the folder of
-    the file and that of its target: GDAL would read what it leads to as part of the file.
+    the file and that of its target: GDAL would read what it leads to as part of the file. Raises for texts that are
+    too large: GDAL would read them into memory as a whole.
     """
     file = Path(path)
     return _sidecars(file, file.parent.stat().st_mtime_ns)
@@ -100,6 +104,8 @@ def _sidecars(file: Path, changed: int) -> tuple[Path, ...]:
             check_plain(path)
             if path.is_symlink() and path.exists() and path.resolve().parent not in homes:
                 raise SkyPartError(f"{path}: is a link to a file outside the folder of {file.name}; copy it there")
+            if name.lower().endswith(_TEXTS) and path.is_file() and path.stat().st_size > MAX_TEXT_BYTES:
+                raise SkyPartError(f"{path}: has more than {MAX_TEXT_BYTES >> 20} MB; remove it")
             beside.append(path)
     return (file, *beside)
 

@@ -14,12 +14,15 @@ from pyproj.exceptions import CRSError, ProjError
 from rasterio.transform import Affine
 
 from skypart.errors import SkyPartError
-from skypart.geo.crs_files import files_elsewhere
+from skypart.geo.crs_files import files_elsewhere, parameters_elsewhere
 from skypart.geo.footprint import Bounds
 from skypart.geo.geodesy import GEOD, Degrees, FloatArray, wrap_longitude
+from skypart.maps.files import read_file
 
 AREA_MARGIN = 3.0
 """Degrees by which a map may lie outside the area of use of its coordinate system."""
+MAX_DEFINITION_BYTES = 1 << 20
+"""Of a .prj file."""
 GSD_RANGE = (1e-3, 1e4)
 """Metres per pixel; values outside this range mean that the coordinate system is wrong."""
 
@@ -194,7 +197,8 @@ def _raster_plane(raster: Any, path: str) -> CrsPlane:
     if raster.crs:
         definition, source = raster.crs.to_wkt(), path
     elif beside.is_file():
-        definition, source = beside.read_text(encoding="utf-8", errors="replace").strip(), str(beside)
+        text = read_file(beside, MAX_DEFINITION_BYTES)
+        definition, source = text.decode("utf-8", errors="replace").strip(), str(beside)
     else:
         raise SkyPartError(
             f"{path}: has no coordinate system; write it into {beside.name} beside it, "
@@ -219,9 +223,10 @@ def _usable_plane(definition: str) -> CrsPlane:
     """The plane of a coordinate system; once for all images of a map. Raises CRSError or ProjError."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        _check_files(definition)
+        _refuse_files(files_elsewhere(definition))
         plane = crs_plane(definition)
-        _check_files(plane.crs.to_wkt())  # of another notation, as JSON
+        _refuse_files(files_elsewhere(plane.crs.to_wkt()))  # of another notation, as JSON
+        _refuse_files(parameters_elsewhere(plane.crs.to_json_dict()))
         if plane.crs.is_compound:
             plane = crs_plane(plane.crs.sub_crs_list[0].to_wkt())
         code = plane.crs.to_epsg(min_confidence=100)
@@ -233,9 +238,9 @@ def _usable_plane(definition: str) -> CrsPlane:
     return plane
 
 
-def _check_files(definition: str) -> None:
-    """Raise CRSError if a definition names a file, which PROJ would open."""
-    if elsewhere := files_elsewhere(definition):
+def _refuse_files(elsewhere: list[str]) -> None:
+    """Raise CRSError if a definition names files, which PROJ would open."""
+    if elsewhere:
         raise CRSError(f"it names the file {elsewhere[0][:60]}, which is not followed")
 
 

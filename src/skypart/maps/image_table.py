@@ -100,7 +100,11 @@ def _lines(path: Path) -> list[tuple[int, dict[str, str]]]:
             lines = [
                 (
                     table.line_num,
-                    {names[key]: str(value).strip() for key, value in line.items() if key in names and value},
+                    {
+                        names[key]: str(value).strip()
+                        for key, value in line.items()
+                        if names.get(key) in _USED and value
+                    },
                 )
                 for line in islice(table, MAX_LINES + 1)
             ]
@@ -148,6 +152,10 @@ def _grid(line: Mapping[str, str], width: int, height: int, where: str) -> MapGr
 _NUMBERS = frozenset(
     ("latitude", "longitude", "metres", "gsd", "north", "west", "south", "east", "epsg", "x_ul", "y_ul")
 )
+
+
+_USED = _NUMBERS | {"file"}
+"""Columns that are kept: a table may have very many others."""
 
 
 def _north_up(left: float, top: float, across: float, down: float) -> Affine:

@@ -28,9 +28,16 @@ CACHE_BYTES = 256 << 20
 """GDAL's cache of decoded blocks; its default is a share of the machine's memory. GDAL_CACHEMAX overrides it."""
 OVERSAMPLING = 4
 """Palette indices cannot be averaged, so they are read up to this many times finer per axis, then averaged as RGB."""
+MAX_READ_PIXELS = 1 << 31
+"""Pixels that one piece may be averaged from: more take minutes, and are a sign that overviews are missing."""
+MAX_PIXELS = 1 << 35
+"""Of a raster without overviews, which is read as a whole to make one."""
+COARSE_PIXELS = 1 << 28
+"""Pixels of an overview that is coarse enough to be read as a whole again and again."""
 BORDER = 15
 """Black areas narrower than this many pixels are ground, not border."""
 T = TypeVar("T")
+_ADD_OVERVIEWS = "add overviews with `gdaladdo -r average`, or cut it into parts"
 _TRAILERS = {"PNG": b"IEND", "JPEG": b"\xff\xd9"}
 _RGB = (ColorInterp.red, ColorInterp.green, ColorInterp.blue)
 _PROBES, _PROBE_EDGE = 8, 128
@@ -176,9 +183,15 @@ class RasterReader:
         self._path = path
         self._driver = driver
         self._bands: BandMapping
-        self._bands, self.has_overviews = read_raster(
-            path, driver, lambda raster: (_map_bands(raster, redact_address(path)), bool(raster.overviews(1)))
-        )
+
+        def look(raster: Any) -> tuple[BandMapping, list[int], int]:
+            return _map_bands(raster, redact_address(path)), raster.overviews(1), raster.width * raster.height
+
+        self._bands, self._reductions, pixels = read_raster(path, driver, look)
+        coarsest = pixels // max(self._reductions, default=1) ** 2
+        self.has_overviews = bool(self._reductions) and coarsest <= COARSE_PIXELS
+        if coarsest > MAX_PIXELS:
+            raise SkyPartError(f"{redact_address(path)}: has {coarsest:.3g} pixels and no overviews; {_ADD_OVERVIEWS}")
 
     def read(self, box: PixelBox, step_x: float, step_y: float) -> PixelPatch:
         """The pixels of `box`, each averaged over step_x x step_y map pixels; steps below 2 count as 1."""
@@ -187,6 +200,11 @@ class RasterReader:
             math.ceil(height / step_y) if step_y >= 2 else height,
             math.ceil(width / step_x) if step_x >= 2 else width,
         )
+        reduction = max((each for each in self._reductions if each <= min(step_x, step_y)), default=1)
+        if width * height > MAX_READ_PIXELS * reduction**2:
+            raise SkyPartError(
+                f"{redact_address(self._path)}: a piece of it has {width:,} x {height:,} pixels; {_ADD_OVERVIEWS}"
+            )
         window = Window(box.left, box.top, width, height)
         rgb, valid = read_raster(self._path, self._driver, lambda raster: self._read_window(raster, window, shape))
         if not self._bands.masked and valid is None:

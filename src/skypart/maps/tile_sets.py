@@ -7,6 +7,7 @@ import re
 import sqlite3
 import stat
 import struct
+import threading
 import time
 import zlib
 from collections import defaultdict
@@ -20,13 +21,11 @@ import numpy as np
 from numpy.typing import NDArray
 from pmtiles.tile import (
     Compression,
-    Entry,
     MagicNumberNotFound,
     SpecVersionUnsupported,
     TileType,
     deserialize_directory,
     deserialize_header,
-    find_tile,
     zxy_to_tileid,
 )
 
@@ -38,13 +37,16 @@ _DAMAGED = "its table of tiles is damaged; copy or recreate it"
 _MAX_ZOOM = 30
 _MAX_TILES = 50_000_000
 """Entries of a tile set; as many tiles of zoom 19 cover more than a million square kilometres at the equator."""
-_FREE_TILES, _TILES_PER_ENTRY = 1_000_000, 256
-"""Tiles that a PMTiles file of any size may list; and how many for each entry, as runs of equal tiles count as one."""
-_MAX_DIRECTORY_BYTES, _MAX_DIRECTORIES = 64 << 20, 100_000
+_FREE_TILES, _BYTES_PER_TILE = 1_000_000, 16
+"""Tiles that a file of any size may list; and the bytes of a file for each further one. An image has more than 60, but
+many tiles, as those of the sea, may be one image."""
+_MAX_DIRECTORY_BYTES, _MAX_DIRECTORIES, _MAX_ENTRIES = 8 << 20, 100_000, 1 << 18
+"""Of PMTiles: bytes of one directory, number of directories, entries of one. Writers keep to some thousand entries."""
+_CACHED_DIRECTORIES = 16
 _MAX_TILE_BYTES = 64 << 20
 _MAX_METADATA_BYTES = 16 << 20
-QUERY_SECONDS = 60.0
-"""For one query of an MBTiles file."""
+QUERY_SECONDS, MORE_SECONDS = 60.0, 0.1
+"""Of the processor, for all queries of an MBTiles file together; and for each query in addition."""
 _STEPS = 10_000
 _VECTOR = "contains vector tiles; give raster tiles (PNG, JPEG or WebP)"
 _TILE_NAME = re.compile(r"(\d{1,10})(\.png|\.jpg|\.jpeg|\.webp)", re.IGNORECASE)
@@ -78,6 +80,7 @@ class MbTiles:
 
     def __init__(self, path: Path) -> None:
         self.path = str(path)
+        self._seconds_left, self._lock = QUERY_SECONDS, threading.Lock()
         real = path.resolve()
         for suffix in ("-journal", "-wal", "-shm"):  # SQLite opens these, too, and makes those it lacks
             beside = real.with_name(real.name + suffix)
@@ -120,18 +123,25 @@ class MbTiles:
 
     @contextmanager
     def _query(self, text: str, values: tuple[int, ...] = ()) -> Generator[sqlite3.Cursor, None, None]:
+        begun = time.thread_time()
+        with self._lock:
+            self._seconds_left += MORE_SECONDS
+            end = begun + self._seconds_left
         try:
             with HANDLES.borrow(self.path, self._connect) as base:
-                end = time.monotonic() + QUERY_SECONDS
-                base.set_progress_handler(lambda: time.monotonic() > end, _STEPS)
+                base.set_progress_handler(lambda: time.thread_time() > end, _STEPS)
                 yield base.execute(text, values)
         except (sqlite3.Error, OverflowError, MemoryError, UnicodeDecodeError) as error:
             raise SkyPartError(f"{self.path}: cannot be read as MBTiles ({error}); copy or recreate it") from error
+        finally:
+            with self._lock:
+                self._seconds_left -= time.thread_time() - begun
 
     def tiles(self) -> dict[int, NDArray[np.int64]]:
         """(n, 2) x and y, from the north, of the tiles at each zoom level."""
-        with self._query("SELECT zoom_level, tile_column, tile_row FROM tiles ORDER BY 1, 2, 3") as rows:
+        with self._query("SELECT zoom_level, tile_column, tile_row FROM tiles") as rows:  # SQLite would sort on disk
             places = self._places(rows)
+        places = places[np.lexsort(places.T[::-1])]
         if len(places) and not 0 <= places[:, 0].min() <= places[:, 0].max() <= _MAX_ZOOM:
             raise SkyPartError(f"{self.path}: {_DAMAGED}")
         if len(places) and (np.any(places < 0) or np.any(places[:, 1:] >> places[:, :1])):
@@ -144,10 +154,10 @@ class MbTiles:
 
     def _places(self, rows: sqlite3.Cursor) -> NDArray[np.int64]:
         """(n, 3) zoom, column and row of all tiles, fetched piece by piece."""
-        pieces, count = [], 0
+        pieces, count, most = [], 0, _most_tiles(self.path)
         while found := rows.fetchmany(100_000):
             count += len(found)
-            if count > _MAX_TILES or not all(isinstance(value, int) for row in found for value in row):
+            if count > most or not all(isinstance(value, int) for row in found for value in row):
                 raise SkyPartError(f"{self.path}: {_DAMAGED}")
             pieces.append(np.array(found, dtype=np.int64))
         return np.concatenate(pieces) if pieces else np.zeros((0, 3), np.int64)
@@ -178,7 +188,7 @@ class PmTiles:
         plain = (Compression.NONE, Compression.UNKNOWN)
         if self._header["internal_compression"] != Compression.GZIP or self._header["tile_compression"] not in plain:
             raise SkyPartError(f"{path}: uses an unsupported compression; convert it with the pmtiles program")
-        self._directory = lru_cache(maxsize=256)(self._load_directory)
+        self._directory = lru_cache(maxsize=_CACHED_DIRECTORIES)(self._load_directory)
 
     def _bytes(self, offset: int, length: int) -> bytes:
         size = Path(self.path).stat().st_size
@@ -197,77 +207,99 @@ class PmTiles:
             raise SkyPartError(f"{self.path}: the file is truncated; copy it again")
         return data
 
-    def _load_directory(self, offset: int, length: int) -> list[Entry]:
+    def _load_directory(self, offset: int, length: int) -> NDArray[np.int64]:
+        """(n, 4) first tile id, run length (0 for a directory), offset and length of the entries of a directory."""
         try:
             content = _unzip(self._bytes(offset, length))
             _check_entry_count(content)
-            entries: list[Entry] = deserialize_directory(gzip.compress(content, 0))
-        except (OSError, EOFError, ValueError, IndexError, TypeError, zlib.error, struct.error) as error:
+            entries = deserialize_directory(gzip.compress(content, 0))
+            rows = [(each.tile_id, each.run_length, each.offset, each.length) for each in entries]
+            return np.array(rows, dtype=np.int64).reshape(-1, 4)
+        except (OSError, EOFError, ValueError, IndexError, TypeError, OverflowError, zlib.error, struct.error) as error:
             raise SkyPartError(f"{self.path}: its directory is damaged ({error}); copy it again") from error
-        return entries
 
     def tiles(self) -> dict[int, NDArray[np.int64]]:
         """(n, 2) x and y, from the north, of the tiles at each zoom level."""
-        runs: list[tuple[int, int]] = []
+        found: list[NDArray[np.int64]] = []
         waiting = [(self._header["root_offset"], self._header["root_length"])]
         seen = set(waiting)
-        total = 0
+        total, listed, most = 0, 0, _most_tiles(self.path)
+        bytes_left = Path(self.path).stat().st_size
         while waiting:
-            for entry in self._directory(*waiting.pop()):
-                if entry.run_length:
-                    total += entry.run_length
-                    if total > _MAX_TILES or not 0 <= entry.tile_id < _END_ID - entry.run_length:
-                        raise SkyPartError(f"{self.path}: its directory is damaged (too many tiles); copy it again")
-                    runs.append((entry.tile_id, entry.run_length))
-                    continue
-                leaf = (self._header["leaf_directory_offset"] + entry.offset, entry.length)
+            place = waiting.pop()
+            entries = self._directory(*place)
+            listed, bytes_left = listed + len(entries), bytes_left - place[1]
+            if listed > most or bytes_left < 0:
+                raise SkyPartError(f"{self.path}: its directories are larger than the file; copy it again")
+            runs = entries[entries[:, 1] > 0, :2]
+            if len(runs) and not (runs[:, 0].min() >= 0 and (runs[:, 0] < _END_ID - runs[:, 1]).all()):
+                raise SkyPartError(f"{self.path}: its directory is damaged (ids beyond the last tile); copy it again")
+            total += sum(runs[:, 1].tolist())
+            if total > most:
+                raise SkyPartError(
+                    f"{self.path}: lists more than {most:,} tiles in {Path(self.path).stat().st_size:,} bytes, so most "
+                    "are copies of each other; recreate it from the tiles of the area that you need"
+                )
+            found.append(runs)
+            for _, _, offset, length in entries[entries[:, 1] == 0].tolist():
+                leaf = (self._header["leaf_directory_offset"] + offset, length)
                 if leaf in seen:
                     raise SkyPartError(f"{self.path}: its directories form a cycle; copy it again")
                 seen.add(leaf)
                 waiting.append(leaf)
                 if len(seen) > _MAX_DIRECTORIES:
                     raise SkyPartError(f"{self.path}: has too many directories; recreate it")
-        if total > max(_FREE_TILES, _TILES_PER_ENTRY * len(runs)):
-            raise SkyPartError(
-                f"{self.path}: lists {total:,} tiles in {len(runs):,} entries, so most are copies of each other; "
-                "recreate it from the tiles of the area that you need"
-            )
-        runs.sort()
-        ids = np.concatenate([np.arange(first, first + count) for first, count in runs] or [np.zeros(0, np.int64)])
-        return tiles_from_ids(ids.astype(np.int64))
+        return tiles_from_ids(_ids_of(np.concatenate(found)))
 
     def get(self, z: int, x: int, y: int) -> bytes | None:
         """The encoded image of a tile, None if there is none."""
         tile_id = zxy_to_tileid(z, x, y)
         place = (self._header["root_offset"], self._header["root_length"])
         for _ in range(4):
-            entry = find_tile(self._directory(*place), tile_id)
-            if entry is None:
+            entries = self._directory(*place)
+            index = int(np.searchsorted(entries[:, 0], tile_id, side="right")) - 1
+            if index < 0:
                 return None
-            if entry.run_length:
-                return self._bytes(self._header["tile_data_offset"] + entry.offset, entry.length)
-            place = (self._header["leaf_directory_offset"] + entry.offset, entry.length)
+            first, run, offset, length = entries[index].tolist()
+            if run:
+                inside = tile_id < first + run
+                return self._bytes(self._header["tile_data_offset"] + offset, length) if inside else None
+            place = (self._header["leaf_directory_offset"] + offset, length)
         return None
+
+
+def _most_tiles(path: str) -> int:
+    """The number of tiles that a file may list: what they take in memory is bounded by its size."""
+    return min(_MAX_TILES, max(_FREE_TILES, Path(path).stat().st_size // _BYTES_PER_TILE))
+
+
+def _ids_of(runs: NDArray[np.int64]) -> NDArray[np.int64]:
+    """The sorted ids (n,) of runs (m, 2) of a first id and a length."""
+    runs = runs[np.argsort(runs[:, 0], kind="stable")]
+    ends = np.cumsum(runs[:, 1])
+    within = np.arange(ends[-1] if len(ends) else 0) - np.repeat(ends - runs[:, 1], runs[:, 1])
+    ids: NDArray[np.int64] = np.repeat(runs[:, 0], runs[:, 1]) + within
+    return ids
 
 
 def _unzip(data: bytes) -> bytes:
     """A gzipped directory, of at most _MAX_DIRECTORY_BYTES when unpacked."""
     unpacker = zlib.decompressobj(wbits=31)
     content = unpacker.decompress(data, _MAX_DIRECTORY_BYTES)
-    if not unpacker.eof:
-        raise ValueError("it is truncated or too large")
+    if not unpacker.eof or unpacker.unused_data:
+        raise ValueError("it is truncated, too large, or followed by something else")
     return content
 
 
 def _check_entry_count(content: bytes) -> None:
-    """Raise if an unpacked directory claims more entries than fit into it: each takes four bytes or more."""
+    """Raise if an unpacked directory claims too many entries, or not as many as fit: each takes 4 to 40 bytes."""
     count = shift = 0
     for byte in content[:10]:
         count |= (byte & 0x7F) << shift
         shift += 7
         if byte < 0x80:
             break
-    if 4 * count > len(content):
+    if not 4 * count <= len(content) <= 40 * count + 10 or count > _MAX_ENTRIES:
         raise ValueError(f"{count:,} entries in {len(content):,} bytes")
 
 
