@@ -7,6 +7,7 @@ import stat
 import threading
 from collections.abc import Callable, Generator, Iterable
 from contextlib import contextmanager
+from io import BufferedReader
 from pathlib import Path
 from typing import Protocol, TypeVar, cast
 
@@ -49,15 +50,21 @@ def path_exists(path: str | Path) -> bool:
         return False
 
 
+def open_ordinary(path: Path) -> BufferedReader:
+    """Open an ordinary file for reading. Never waits for a pipe or a device; SkyPartError for those."""
+    handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    if stat.S_ISREG(os.fstat(handle).st_mode):
+        return os.fdopen(handle, "rb")
+    os.close(handle)
+    raise SkyPartError(f"{path}: is not an ordinary file; remove it")
+
+
 def read_file(path: Path, most: int) -> bytes:
     """The content of an ordinary file of at most `most` bytes. Never waits for a pipe or a device."""
-    handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-    with os.fdopen(handle, "rb") as file:
-        status = os.fstat(handle)
-        if not stat.S_ISREG(status.st_mode):
-            raise SkyPartError(f"{path}: is not an ordinary file; remove it")
-        if status.st_size > most:
-            raise SkyPartError(f"{path}: has {status.st_size:,} bytes, more than the {most:,} it may have; remove it")
+    with open_ordinary(path) as file:
+        size = os.fstat(file.fileno()).st_size
+        if size > most:
+            raise SkyPartError(f"{path}: has {size:,} bytes, more than the {most:,} it may have; remove it")
         return file.read(most)
 
 

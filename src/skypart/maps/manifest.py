@@ -9,6 +9,7 @@ from typing import Any
 from skypart.atomic import write_text
 from skypart.errors import SkyPartError
 from skypart.geo.footprint import Bounds
+from skypart.maps.files import read_file
 from skypart.maps.store import DEFAULT_ADDRESS, Store, StoreModel, needs_network, open_store
 from skypart.maps.view_tokens import verify_tokens
 from skypart.maps.views import ViewOptions
@@ -16,6 +17,8 @@ from skypart.maps.views import ViewOptions
 FORMAT = 1
 INDEX_FILE = "index.json"
 STORE_FOLDER = "store"
+MAX_BYTES = 256 << 20
+"""Of index.json: more than a hundred thousand maps."""
 
 
 @dataclass(frozen=True)
@@ -104,7 +107,7 @@ class IndexManifest:
         try:
             if not file.is_file():
                 raise SkyPartError(_no_index_message(folder))
-            content = json.loads(file.read_text(encoding="utf-8"))
+            content = json.loads(read_file(file, MAX_BYTES).decode("utf-8"))
             if content["format"] != FORMAT:
                 raise SkyPartError(
                     f"{file}: has format {content['format']}, this version of SkyPart reads {FORMAT}; index the map "

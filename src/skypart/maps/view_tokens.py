@@ -20,10 +20,12 @@ from skypart.embedding.patches import COMPACT_VERSION
 from skypart.errors import SkyPartError
 from skypart.geo.footprint import Footprint
 from skypart.maps.array_file import check_hash, check_size, read_header, write_array
+from skypart.maps.files import open_ordinary, read_file
 
 TOKENS_FOLDER = "tokens"
 HASH_LIMIT = 2 << 30
 """Bytes of tokens up to which opening compares their SHA-256; `verify_tokens` always does."""
+MAX_RECORD_BYTES = 1 << 20
 _SAME_DEGREES, _SAME_METRES = 1e-7, 0.01
 _RECORD, _TOKENS, _PLACES = ".json", ".tokens.npy", ".places.npy"
 TokenBlock = tuple[NDArray[np.int8], NDArray[np.float64]]
@@ -188,7 +190,7 @@ def _read_places(path: Path, views: int) -> NDArray[np.float64]:
 def _check_file(path: Path, recorded: TokenFile, full: bool) -> None:
     """Raise if a file is missing or has changed."""
     try:
-        with path.open("rb") as file:
+        with open_ordinary(path) as file:
             check_size(file, recorded.bytes)
             if full:
                 check_hash(file, recorded.sha256)
@@ -199,7 +201,7 @@ def _check_file(path: Path, recorded: TokenFile, full: bool) -> None:
 def _read_record(file: Path) -> TokenRecord:
     """A record after all checks."""
     try:
-        content = json.loads(file.read_bytes())
+        content = json.loads(read_file(file, MAX_RECORD_BYTES))
         if _sealed({key: value for key, value in content.items() if key != "sha256"}) != content:
             raise ValueError("its SHA-256 does not match")
         views, patches, channels = (int(number) for number in content["shape"])

@@ -149,7 +149,8 @@ def parse_manifest(content: bytes, file: str) -> StoreManifest:
 
 def write_model(folder: Path, model: StoreModel) -> None:
     """Record the model of the views in `folder`."""
-    write_text(folder / MODEL, json.dumps(asdict(model)) + "\n", durable=True)
+    body = asdict(model)
+    write_text(folder / MODEL, json.dumps({**body, "sha256": _body_hash(body)}) + "\n", durable=True)
 
 
 def read_model(folder: Path) -> StoreModel | None:
@@ -169,8 +170,12 @@ def parse_model(content: bytes, file: str) -> StoreModel:
     """A model from the bytes of its file; `file` names it in error messages."""
     try:
         body = json.loads(content)
+        if "sha256" in body or len(body) > 2:  # versions before 0.4 wrote none
+            checksum = body.pop("sha256")
+            if checksum != _body_hash(body):
+                raise ValueError("its SHA-256 does not match")
         return StoreModel(digest=str(body["digest"]), name=str(body["name"]))
-    except (ValueError, KeyError, TypeError, RecursionError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise SkyPartError(f"{file}: damaged ({error!r}); restore it from a backup or index the maps again") from error
 
 

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from skypart.atomic import atomic_path
 from skypart.errors import SkyPartError
 from skypart.maps.array_file import HEADER_BYTES, check_hash, check_size, read_header, write_array
+from skypart.maps.files import open_ordinary
 from skypart.maps.store.interface import COLUMNS
 from skypart.maps.store.manifest import BLOCK_BYTES, FOOTPRINTS, VECTORS, FileRecord, SegmentRecord, block_hash
 
@@ -117,7 +118,7 @@ def open_file(folder: Path, record: SegmentRecord, file_record: FileRecord) -> B
     """Open a file after checking its size. FileNotFoundError passes through: the file may belong to an older state."""
     path = folder / file_record.name
     try:
-        file = path.open("rb")
+        file = open_ordinary(path)
     except FileNotFoundError:
         raise
     except OSError as error:
