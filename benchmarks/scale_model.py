@@ -1,18 +1,21 @@
 """Sizes, times and money for a town, a county, a country and the planet, from what was measured on this machine.
 
     python benchmarks/scale_model.py                          writes docs/results/scale-model.md
-    python benchmarks/scale_model.py --measure town.tif       measures views a second of the default model first
+    python benchmarks/scale_model.py --measure town.tif       measures this machine first
 
-Measured inputs: views a second of one core (docs/results/scale-model.json, written by --measure), bytes and latency of
-ten million views (docs/results/scale-vectors.json, by scale_vectors.py). Everything else is an assumption, named below
-and printed on the page; change it here.
+Measured inputs: processor time of embedding a view, and of exact searches with and without a prior area
+(docs/results/scale-model.json, written by --measure); bytes and search time of ten million views in codes
+(docs/results/scale-vectors.json, by scale_vectors.py). Everything else is an assumption, named below and printed on the
+page; change it here.
 """
 
 import argparse
 import json
 import os
 import sys
+import tempfile
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,9 +25,12 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import numpy as np
 from benchmarks.page import write_page
+from benchmarks.store_views import draw_photos, draw_views, make_land
 
 from skypart.atomic import write_text
 from skypart.embedding.patches import COMPACT_CHANNELS
+from skypart.maps.store import Circle, ViewBatch
+from skypart.maps.store.embedded import EmbeddedStore
 
 RESULTS = Path(__file__).resolve().parents[1] / "docs" / "results"
 DIMENSION = 768
@@ -105,6 +111,46 @@ def measure(raster: Path, views: int = 96) -> dict[str, Any]:
         "embedding_clock_ms": 1e3 * (end - middle) / len(chosen),
         "load_average": load_before,
     }
+
+
+def measure_search(stores: tuple[int, ...] = (50_000, 250_000), queries: int = 15) -> dict[str, float]:
+    """Processor time of single queries to the embedded store on one core, as a sum of what they have to do.
+
+    exact_ns: for each view that is scored when all are. prior_fixed_ms, prior_ns, footprint_ns: with a prior area, of
+    any search, for each view in the area, and for each view whose footprint is compared with it. The last three are
+    least squares over areas of several sizes in stores of two sizes.
+    """
+    land, rng = make_land(DIMENSION), np.random.default_rng(1)
+    exact, terms, spans = [], [], []
+    for count in stores:
+        with tempfile.TemporaryDirectory() as folder, EmbeddedStore(Path(folder) / "store") as store:
+            views = draw_views(land, count, rng)
+            place = np.arange(count)
+            table = np.column_stack([place // 500 * 1e-3, place % 500 * 1e-3, np.full(count, 100.0), 0.0 * place])
+            store.add(ViewBatch("town", views.astype(np.float16), table))
+            photos = draw_photos(land, views[:: count // queries][:queries], 0.7, rng)
+            store.search(photos[:1], 10)
+            exact += [processor_ms(lambda photo=photo: store.search(photo[None], 10)) / count for photo in photos]
+            for radius in (500.0, 3_000.0, 6_000.0, 9_000.0):
+                area = Circle(latitude=0.05, longitude=0.25, radius_m=radius)
+                inside = len(store.snapshot().positions_within(area))
+                for photo in photos:
+                    spans.append(processor_ms(lambda photo=photo, area=area: store.search(photo[None], 10, area)))
+                    terms.append((1.0, inside, count))
+    fixed, each, compared = np.linalg.lstsq(np.array(terms), np.array(spans), rcond=None)[0]
+    return {
+        "exact_ns": 1e6 * float(np.median(exact)),
+        "prior_fixed_ms": float(fixed),
+        "prior_ns": 1e6 * float(each),
+        "footprint_ns": 1e6 * float(compared),
+    }
+
+
+def processor_ms(search: Callable[[], object]) -> float:
+    """Milliseconds of the processor, which other work on the machine does not add to."""
+    start = time.process_time()
+    search()
+    return 1e3 * (time.process_time() - start)
 
 
 def quantity(value: float) -> str:
