@@ -161,10 +161,16 @@ def test_calibrate_fits_the_same_calibration(folder: Path, tmp_path: Path) -> No
         ),
         ("index", ["--store", "milvus:host:19530"], "has no scheme; write milvus:http://host:19530"),
         ("index", ["--engine", "spark"], "--engine spark: unknown; choose one of local, ray"),
+        (
+            "index",
+            ["--engine", "ray", "--address", "http://head:8265"],
+            "--address http://head:8265: is not the address of a Ray cluster; write HOST:6379, or auto",
+        ),
+        ("index", ["--engine", "ray", "--address", "head"], "is not the address of a Ray cluster; write HOST:6379"),
         ("index", ["--address", "head:6379"], "the local engine has no address; add --engine ray"),
         ("locate", ["--store", "milvus:http://127.0.0.1:1"], "start Milvus, or correct the address"),
         ("locate", ["--store", "remote:s3://bucket/store"], "used only with --network"),
-        ("locate", ["--store", "milvus:empty.db"], "has 0 of the"),
+        ("locate", ["--store", "milvus:empty.db"], "empty.db: there is no such file; correct the store address"),
     ],
 )
 def test_errors_are_one_line(
@@ -185,6 +191,7 @@ def test_errors_are_one_line(
     else:
         code, out, err = run("locate", folder / "embedded.skyindex", folder / "flight/0.png", *words)
     assert (code, out) == (2, "") and message in err and len(err.splitlines()) == 1
+    assert not list(tmp_path.glob("*.db"))
 
 
 @pytest.fixture(scope="module")

@@ -19,7 +19,7 @@ from skypart.maps.manifest import STORE_FOLDER, IndexManifest, map_name, model_m
 from skypart.maps.map_source import MapSource
 from skypart.maps.render import render_image, render_tile
 from skypart.maps.sources import open_maps
-from skypart.maps.store import Hit, Within, absolute_address, copy_views
+from skypart.maps.store import Hit, Within, absolute_address, check_exists, copy_views
 from skypart.maps.view_tokens import ViewTokens, read_tokens, remove_unused_tokens
 from skypart.maps.views import read_view
 
@@ -42,6 +42,7 @@ class MapIndex:
             raise SkyPartError(f"{self.folder}: indexing was not finished; run the same `skypart index` command again")
         if store:
             self.manifest = replace(self.manifest, store=absolute_address(store))
+        check_exists(self.manifest.store)
         self.store = self.manifest.open_store(self.folder, network=network)
         if store:
             self._check_copy()

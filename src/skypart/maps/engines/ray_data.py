@@ -12,7 +12,8 @@ import re
 import socket
 import threading
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -35,6 +36,7 @@ WAVE = 20_000
 """Blocks per dataset: Ray keeps a record of each from the start."""
 WAITING = 64
 """Blocks that may wait for this process to write them; then Ray Data holds the workers back."""
+_ADDRESS = re.compile(r"(ray://)?(\[[\da-fA-F:]+\]|[^/:\s]+):\d{1,5}|auto|local")
 CONNECT_S = 10.0
 """Seconds to wait for a cluster to accept a connection."""
 
@@ -43,6 +45,11 @@ def open_ray(address: str, wave: int = WAVE) -> Engine:
     """Connect to the cluster at `address`; without one, start Ray on this machine. wave: blocks per dataset."""
     os.environ.setdefault("RAY_BACKEND_LOG_LEVEL", "fatal")  # we report errors ourselves, once
     os.environ.setdefault("RAY_ENABLE_AUTO_CONNECT", "0")  # else a thread that ends late would start a new cluster
+    if address and not _ADDRESS.fullmatch(address):
+        raise SkyPartError(
+            f"--address {address}: is not the address of a Ray cluster; write HOST:6379, or auto for the cluster that "
+            "this machine belongs to"
+        )
     try:
         import ray
     except ImportError as error:
@@ -51,7 +58,9 @@ def open_ray(address: str, wave: int = WAVE) -> Engine:
     if started:
         try:
             _check_reachable(address)
-            ray.init(address=address or "local", log_to_driver=False, logging_level="ERROR")
+            with _muted_stderr():
+                where = {"address": address} if address else {"address": "local", "include_dashboard": False}
+                ray.init(**where, log_to_driver=False, logging_level="ERROR")
         except Exception as error:  # Ray raises plain ones too, for a node that does not start in time
             reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
             if not address:
@@ -64,6 +73,19 @@ def open_ray(address: str, wave: int = WAVE) -> Engine:
                 "`ray start --head`, or correct the address"
             ) from error
     return RayEngine(ray, started, wave)
+
+
+@contextmanager
+def _muted_stderr() -> Iterator[None]:
+    """Drop what is written past Python to standard error: Ray announces there which log level it was given."""
+    kept = os.dup(2)
+    with Path(os.devnull).open("wb") as nowhere:
+        os.dup2(nowhere.fileno(), 2)
+    try:
+        yield
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)
 
 
 def _check_reachable(address: str) -> None:

@@ -13,7 +13,14 @@ from skypart.maps.store.interface import (
     check_queries,
 )
 from skypart.maps.store.move import copy_views
-from skypart.maps.store.open import DEFAULT_ADDRESS, absolute_address, needs_network, open_store, register_store
+from skypart.maps.store.open import (
+    DEFAULT_ADDRESS,
+    absolute_address,
+    check_exists,
+    needs_network,
+    open_store,
+    register_store,
+)
 
 __all__ = [
     "DEFAULT_ADDRESS",
@@ -26,6 +33,7 @@ __all__ = [
     "ViewBatch",
     "Within",
     "absolute_address",
+    "check_exists",
     "check_queries",
     "copy_views",
     "is_inside",

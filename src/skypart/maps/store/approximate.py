@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from skypart.atomic import atomic_path, write_text
 from skypart.errors import SkyPartError
 from skypart.maps.store.exact import Ranking, search_exact
+from skypart.maps.store.interface import Hit, Within
 from skypart.maps.store.snapshot import StoreSnapshot
 from skypart.progress import with_progress
 
@@ -72,6 +73,28 @@ class ApproximateIndex:
             found = np.sort(places[places >= 0])
             results += search_exact(snapshot, query[None], k, found if len(found) >= k else None)
         return results
+
+
+def search_snapshot(
+    snapshot: StoreSnapshot,
+    cache: ApproximateIndex | None,
+    queries: Queries,
+    k: int,
+    within: Within | None = None,
+    *,
+    exact: bool = False,
+) -> list[list[Hit]]:
+    """The best `k` views for each of (q, d) queries, best first. The cache serves searches of the whole store.
+
+    within: search only views whose centre lies in this area. exact: do without the cache.
+    """
+    if within is not None:
+        found = search_exact(snapshot, queries, k, snapshot.positions_within(within))
+    elif cache is not None and not exact:
+        found = cache.search(snapshot, queries, k)
+    else:
+        found = search_exact(snapshot, queries, k)
+    return [snapshot.hits(positions, scores) for positions, scores in found]
 
 
 def _candidates(codes: Any, queries: Queries, probes: int, width: int) -> NDArray[np.int64]:

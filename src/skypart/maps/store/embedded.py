@@ -8,8 +8,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from skypart.errors import SkyPartError
 from skypart.maps.store import approximate
-from skypart.maps.store.approximate import ApproximateIndex
-from skypart.maps.store.exact import search_exact
+from skypart.maps.store.approximate import ApproximateIndex, search_snapshot
 from skypart.maps.store.interface import Hit, Store, StoreModel, StoreStats, ViewBatch, Within, check_queries
 from skypart.maps.store.manifest import (
     MANIFEST,
@@ -93,13 +92,7 @@ class EmbeddedStore(StagedStore[StoreManifest]):
         snapshot, cache = self._open_state()
         rows = check_queries(queries, k, snapshot.dimension)
         snapshot.check_sizes()
-        if within is not None:
-            found = search_exact(snapshot, rows, k, snapshot.positions_within(within))
-        elif cache is not None and not exact:
-            found = cache.search(snapshot, rows, k)
-        else:
-            found = search_exact(snapshot, rows, k)
-        return [snapshot.hits(positions, scores) for positions, scores in found]
+        return search_snapshot(snapshot, cache, rows, k, within, exact=exact)
 
     def snapshot(self) -> StoreSnapshot:
         """The state that searches see, for copying it."""

@@ -204,6 +204,16 @@ class StoreBase(ABC):
             raise SkyPartError(f"the store {self.location} is closed; open it again")
 
 
+def check_dimension(batch: ViewBatch, dimension: int, location: str) -> None:
+    """Raise if the views of a batch do not have the dimension of those in the store; 0 accepts any."""
+    found = batch.vectors.shape[1]
+    if dimension not in (0, found):
+        raise SkyPartError(
+            f"views of {batch.map_name} have dimension {found} and those in {location} {dimension}; use one model for "
+            "all maps of a store"
+        )
+
+
 def row_norms(vectors: NDArray[np.floating]) -> NDArray[np.float32]:
     """(n,) lengths of (n, d) rows, in float32, computed block by block."""
     norms = np.empty(len(vectors), dtype=np.float32)

@@ -119,15 +119,11 @@ def read_manifest(folder: Path) -> StoreManifest:
     """The state of the store in `folder`; an empty one if there is no store yet."""
     file = folder / MANIFEST
     try:
-        content = read_file(file, MAX_BYTES)
+        content = _read(file)
     except FileNotFoundError as error:
         if any(folder.glob(f"*{VECTORS}")):  # a new store writes its manifest before its first segment
             raise SkyPartError(f"{file}: missing; restore it from a backup or index the maps again") from error
         return StoreManifest()
-    except OSError as error:
-        raise SkyPartError(
-            f"cannot read {file}: {error.strerror or error}; check the path and its permissions"
-        ) from error
     return parse_manifest(content, str(file))
 
 
@@ -157,13 +153,9 @@ def read_model(folder: Path) -> StoreModel | None:
     """The recorded model of the store in `folder`; None if there is none."""
     file = folder / MODEL
     try:
-        return parse_model(read_file(file, MAX_BYTES), str(file))
+        return parse_model(_read(file), str(file))
     except FileNotFoundError:
         return None
-    except OSError as error:
-        raise SkyPartError(
-            f"cannot read {file}: {error.strerror or error}; check the path and its permissions"
-        ) from error
 
 
 def parse_model(content: bytes, file: str) -> StoreModel:
@@ -177,6 +169,18 @@ def parse_model(content: bytes, file: str) -> StoreModel:
         return StoreModel(digest=str(body["digest"]), name=str(body["name"]))
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise SkyPartError(f"{file}: damaged ({error!r}); restore it from a backup or index the maps again") from error
+
+
+def _read(file: Path) -> bytes:
+    """The content of a small file of the store. FileNotFoundError passes through."""
+    try:
+        return read_file(file, MAX_BYTES)
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        raise SkyPartError(
+            f"cannot read {file}: {error.strerror or error}; check the path and its permissions"
+        ) from error
 
 
 def _body_hash(body: dict[str, object]) -> str:

@@ -42,6 +42,14 @@ def absolute_address(address: str) -> str:
     return address
 
 
+def check_exists(address: str) -> None:
+    """Raise if the store is a local file that does not exist, and that opening it would create."""
+    if address.startswith("milvus:"):
+        from skypart.maps.store import milvus
+
+        milvus.check_exists(address)
+
+
 def needs_network(address: str) -> bool:
     """Whether the store reads its data over the network in a way that must be allowed first."""
     return address.startswith("remote:")

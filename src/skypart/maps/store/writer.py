@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from skypart.errors import SkyPartError
-from skypart.maps.store.interface import ViewBatch
+from skypart.maps.store.interface import ViewBatch, check_dimension
 from skypart.maps.store.manifest import SegmentRecord, StoreManifest
 from skypart.maps.store.segment import FootprintTable, Segment, Vectors, damage_error, open_segment, write_segment
 
@@ -75,11 +75,7 @@ def write_batch(folder: Path, manifest: StoreManifest, batch: ViewBatch) -> Stor
     times.
     """
     dimension = batch.vectors.shape[1]
-    if manifest.dimension not in (0, dimension):
-        raise SkyPartError(
-            f"views of {batch.map_name} have dimension {dimension} and those in {folder} {manifest.dimension}; "
-            "use one model for all maps of a store"
-        )
+    check_dimension(batch, manifest.dimension, str(folder))
     max_views = max(1, SEGMENT_BYTES // (2 * dimension))
     for first in range(0, len(batch.vectors), max_views):
         rows = slice(first, first + max_views)

@@ -6,6 +6,7 @@ from pathlib import Path
 from urllib.parse import parse_qsl, urlsplit
 
 from skypart.errors import SkyPartError
+from skypart.maps.files import path_exists
 
 TOKEN = "SKYPART_MILVUS_TOKEN"
 """Environment variable with the token, or USER:PASSWORD, of the server."""
@@ -142,6 +143,15 @@ def _number(key: str, value: str) -> int:
     if not value.isdecimal():
         raise SkyPartError(f"{key}={value} in the store address must be a whole number")
     return int(value)
+
+
+def check_exists(address: str) -> None:
+    """Raise if the file of Milvus Lite does not exist: the client would make an empty one."""
+    parsed = parse_address(address)
+    if parsed.is_file and not path_exists(Path(parsed.uri).expanduser()):
+        raise SkyPartError(
+            f"{parsed.shown}: there is no such file; correct the store address, or restore the file from a backup"
+        )
 
 
 def absolute_address(address: str) -> str:

@@ -18,7 +18,16 @@ from skypart.errors import SkyPartError
 from skypart.geo.footprint import Footprint
 from skypart.maps.store.area import area_box, check_area, is_inside
 from skypart.maps.store.exact import rounding_error
-from skypart.maps.store.interface import Hit, Store, StoreModel, StoreStats, ViewBatch, Within, check_queries
+from skypart.maps.store.interface import (
+    Hit,
+    Store,
+    StoreModel,
+    StoreStats,
+    ViewBatch,
+    Within,
+    check_dimension,
+    check_queries,
+)
 from skypart.maps.store.milvus.address import Layout, MilvusAddress, parse_address
 from skypart.maps.store.milvus.client import Connection
 from skypart.maps.store.milvus.collection import Area, ViewCollection, ViewTable, digest
@@ -82,11 +91,7 @@ class MilvusStore(StagedStore[State]):
             count, dimension = batch.vectors.shape
             if not count:
                 return
-            if self._staged.dimension not in (0, dimension):
-                raise SkyPartError(
-                    f"views of {batch.map_name} have dimension {dimension} and those in {self.location} "
-                    f"{self._staged.dimension}; use one model for all maps of a store"
-                )
+            check_dimension(batch, self._staged.dimension, self.location)
             if not self._staged.batches:
                 self._make_collection(dimension)
             first = self._staged.next_row

@@ -18,8 +18,7 @@ from numpy.typing import ArrayLike, NDArray
 from skypart.errors import SkyPartError
 from skypart.maps.files import redact_address
 from skypart.maps.store import approximate
-from skypart.maps.store.approximate import ApproximateIndex
-from skypart.maps.store.exact import search_exact
+from skypart.maps.store.approximate import ApproximateIndex, search_snapshot
 from skypart.maps.store.interface import (
     COLUMNS,
     Hit,
@@ -94,15 +93,9 @@ class RemoteStore(StoreBase):
         self, queries: ArrayLike, k: int, within: Within | None = None, *, exact: bool = False
     ) -> list[list[Hit]]:
         """The best `k` views for each of (q, d) queries. Within an area only the blocks of its views are read."""
-        snapshot = self._open()
+        snapshot, cache = self._open()
         rows = check_queries(queries, k, snapshot.dimension)
-        if within is not None:
-            found = search_exact(snapshot, rows, k, snapshot.positions_within(within))
-        elif self._approximate is not None and not exact:
-            found = self._approximate.search(snapshot, rows, k)
-        else:
-            found = search_exact(snapshot, rows, k)
-        return [snapshot.hits(positions, scores) for positions, scores in found]
+        return search_snapshot(snapshot, cache, rows, k, within, exact=exact)
 
     def stats(self) -> StoreStats:
         """What the store holds."""
@@ -149,16 +142,17 @@ class RemoteStore(StoreBase):
                 f"{place}: there is no store; check the address, and publish the folder `store` of an index there"
             ) from error
 
-    def _open(self) -> RemoteSnapshot:
+    def _open(self) -> tuple[RemoteSnapshot, ApproximateIndex | None]:
+        """The state to search, and its approximate index; opened if they are not open yet."""
         with self._mutex:
             self._check_open()
             if self._snapshot is None:
                 records = self._manifest.segments
                 rows = [RemoteRows(self._bucket, self._cache, each, self._manifest.dimension) for each in records]
                 segments = [self._segment(record) for record in records]
-                self._snapshot = RemoteSnapshot(self._manifest, segments, rows)
                 self._approximate = self._load_approximate()
-            return self._snapshot
+                self._snapshot = RemoteSnapshot(self._manifest, segments, rows)
+            return self._snapshot, self._approximate
 
     def _segment(self, record: SegmentRecord) -> Segment:
         """A segment without its vectors."""
