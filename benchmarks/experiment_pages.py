@@ -12,6 +12,7 @@ import json
 import shutil
 import sys
 from pathlib import Path
+from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from benchmarks.page import write_page
@@ -23,14 +24,21 @@ TABLES = ("headline", "differences", "seeds", "kendall")
 
 
 def training_time(folder: Path) -> tuple[int, float]:
-    """Number of trainings, and their minutes in all by their logs."""
+    """Number of finished trainings, and their minutes in all by their logs."""
     seconds, count = 0.0, 0
-    for log in sorted((folder / "runs").glob("*/log.jsonl")):
+    for log in sorted(note.with_name("log.jsonl") for note in (folder / "runs").glob("*/finished.json")):
         times = [json.loads(line)["time"] for line in log.read_text(encoding="utf-8").splitlines() if line]
         gaps = [later - earlier for earlier, later in itertools.pairwise(times)]
         seconds += sum(gap for gap in gaps if gap < 300)  # longer ones are interruptions
         count += 1
     return count, seconds / 60
+
+
+def command(folder: Path, plan: dict[str, Any]) -> str:
+    """The command that made a folder; names the seeds if not all of the plan were run."""
+    run = sorted({int(path.stem.rpartition("-seed")[2]) for path in (folder / "scores").glob("*-seed*.npz")})
+    chosen = "" if run == sorted(plan["presets"]["small"]["seeds"]) else "".join(f" --seed {seed}" for seed in run)
+    return f"skypart experiment {folder.name}{chosen} -o out/{folder.name}"
 
 
 def page(folder: Path, out: Path) -> list[str]:
@@ -43,7 +51,7 @@ def page(folder: Path, out: Path) -> list[str]:
     lines = [
         f"# {plan['title']}",
         "",
-        f"`skypart experiment {name} -o out/{name}`, preset small: {count} trainings, {minutes:.0f} minutes in all",
+        f"`{command(folder, plan)}`, preset small: {count} trainings, {minutes:.0f} minutes in all",
         "on one thread each, on a machine that ran other work at the same time.",
         plan.get("about", ""),
         "The backbone is a fine-tuned descendant of DINOv2-S: these are not numbers of the published DINOv2.",

@@ -1,6 +1,7 @@
 """`skypart experiment` end to end on a tiny world, and what it refuses before hours are spent."""
 
 import json
+import os
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -20,9 +21,9 @@ from skypart.evaluation.protocol import Protocol, evaluate
 from skypart.experiments import estimate
 from skypart.experiments import run as module
 from skypart.experiments.command import run_command
-from skypart.experiments.jobs import Options, check_data, make_jobs
+from skypart.experiments.jobs import Job, Options, check_data, make_jobs
 from skypart.experiments.measure import CLEAN, _rank_split, load_scores
-from skypart.experiments.plan import build_plan, read_plan, recipe_file
+from skypart.experiments.plan import RunPlan, build_plan, read_plan, recipe_file
 from skypart.experiments.report import write_report
 from skypart.experiments.run import Comparison, run_experiment
 from skypart.experiments.sheet import Cell, Sheet
@@ -485,6 +486,47 @@ def test_a_run_stays_finished_when_recipes_gain_settings(done: tuple[Path, Path,
         assert not job.finished
     finally:
         note.write_text(before)
+
+
+def test_a_comparison_that_is_moved_stays_finished(
+    done: tuple[Path, Path, Comparison], sues: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, plan, found = done
+    shutil.copytree(folder / "out", tmp_path / "moved")
+    monkeypatch.setattr(module, "train", lambda run: pytest.fail(f"{run.folder} was trained again"))
+    monkeypatch.chdir(tmp_path)
+    options = Options(out=Path("moved"), data=Path(os.path.relpath(sues)), device="cpu")
+    again = run_experiment(str(plan), options)
+    assert again is not None and again.rows["GeM"][0].digest == found.rows["GeM"][0].digest
+
+
+def test_a_run_is_not_finished_with_other_data_or_another_start(
+    done: tuple[Path, Path, Comparison], sues: Path, tmp_path: Path
+) -> None:
+    folder, plan_file, _ = done
+    plan = read_plan(plan_file)
+    options = Options(out=folder / "out", data=sues, device="cpu")
+    job = make_jobs(plan, plan_file, plan.presets["small"], options, sues, "sues200", (1,))[0]
+    assert job.finished
+    elsewhere = replace(job.recipe.data, root=str(tmp_path))
+    assert not replace(job, recipe=replace(job.recipe, data=elsewhere)).finished
+    started = replace(job.recipe.backbone, start=str(tmp_path / "best.safetensors"))
+    assert not replace(job, recipe=replace(job.recipe, backbone=started)).finished
+
+
+@pytest.mark.parametrize("key", ["data.root", "backbone.start"])
+def test_paths_inside_of_a_comparison_move_with_it(key: str, tmp_path: Path) -> None:
+    section, name = key.split(".")
+    jobs = []
+    for out in ("before", "after"):
+        recipe = load_recipe(
+            module.PLANS / "small-paper.toml", [f"{key}={tmp_path}/{out}/x", f"run.out={tmp_path}/{out}/runs/a-seed1"]
+        )
+        jobs.append(Job(RunPlan(name="a"), 1, recipe, tmp_path / out / "runs" / "a-seed1"))
+    jobs[1].folder.mkdir(parents=True)
+    (jobs[1].folder / "finished.json").write_text(json.dumps(jobs[0].recipe.to_dict()))
+    assert getattr(getattr(jobs[0].recipe, section), name) != getattr(getattr(jobs[1].recipe, section), name)
+    assert jobs[1].finished
 
 
 def test_departures_at_inference_and_the_polar_warp_run_end_to_end(sues: Path, tmp_path: Path) -> None:

@@ -76,6 +76,7 @@ def test_extends_in_a_circle_is_an_error(tmp_path: Path) -> None:
     [
         ("[optimiser]\nepoch = 3\n", ["optimiser.epoch", "did you mean optimiser.epochs"]),
         ("[optimizer]\nepochs = 3\n", ["optimizer", "did you mean optimiser"]),
+        ('[head]\nkindd = "salad"\n', ["head.kindd", "did you mean head.kind?"]),
         ("[batch]\nlocations = 3.5\n", ["batch.locations", "3.5"]),
         ('[batch]\nlocations = "4"\n', ["batch.locations"]),
         ("[batch]\nlocations = true\n", ["batch.locations"]),

@@ -22,7 +22,8 @@ TIMED_STEPS = 3
 def print_title(plan: Plan, preset: str, jobs: Sequence[Job]) -> None:
     """What a comparison is, and how long it took where it was measured."""
     console = Console()
-    console.print(f"[bold]{plan.title}[/]  preset {preset}, {len(jobs)} trainings", highlight=False)
+    trainings = "1 training" if len(jobs) == 1 else f"{len(jobs)} trainings"
+    console.print(f"[bold]{plan.title}[/]  preset {preset}, {trainings}", highlight=False)
     if stated := plan.presets[preset].stated:
         console.print(f"stated: {stated}", highlight=False)
 

@@ -14,6 +14,7 @@ from skypart.experiments.plan import Plan, PresetPlan, RowPlan, RunPlan, recipe_
 from skypart.model.backbone import check_backbone
 from skypart.model.heads import readout_names
 from skypart.training.recipe import Recipe, load_recipe
+from skypart.training.resume import MAY_DIFFER
 
 
 @dataclass(frozen=True)
@@ -61,8 +62,8 @@ class Job:
         note = self.folder / "finished.json"
         try:
             stored = json.loads(note.read_text(encoding="utf-8"))
-            return bool(_with_new_settings(stored) == _plain(self.recipe.to_dict()))
-        except (OSError, ValueError, AttributeError):
+            return bool(_portable(_with_new_settings(stored)) == _portable(_plain(self.recipe.to_dict())))
+        except (OSError, ValueError, AttributeError, KeyError, TypeError):
             return False
 
 
@@ -73,6 +74,27 @@ def _with_new_settings(stored: dict[str, dict[str, Any]]) -> dict[str, dict[str,
         section: values if section == "head" else defaults.get(section, {}) | values
         for section, values in stored.items()
     }
+
+
+def _portable(recipe: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
+    """A recipe without the settings that affect no result, so that a comparison may be moved and stays finished.
+
+    Paths inside of the comparison's folder are relative to it; the data set's path is absolute.
+    """
+    folder = Path(recipe["run"]["out"]).parent.parent
+
+    def inside(path: str) -> str:
+        return f"<out>/{Path(path).relative_to(folder)}" if Path(path).is_relative_to(folder) else path
+
+    kept = {
+        section: {key: value for key, value in values.items() if f"{section}.{key}" not in MAY_DIFFER}
+        for section, values in recipe.items()
+    }
+    root, start = inside(recipe["data"]["root"]), inside(recipe["backbone"]["start"])
+    kept["data"]["root"] = root if root.startswith("<out>") else str(Path(root).resolve())
+    kept["data"]["also"] = recipe["data"]["also"]
+    kept["backbone"]["start"] = start
+    return kept
 
 
 def _plain(value: Any) -> Any:

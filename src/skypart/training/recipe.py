@@ -246,7 +246,8 @@ def _build(cls: type[T], values: Mapping[str, Any], source: str, prefix: str) ->
     built: dict[str, Any] = {}
     for key, value in values.items():
         if key not in known:
-            near = difflib.get_close_matches(key, known, 1, 0.0)
+            choices = [*known, "kind"] if issubclass(cls, HeadSettings) else known  # kind chose the class
+            near = difflib.get_close_matches(key, choices, 1, 0.0)
             raise SkyPartError(f"{source}: unknown key {prefix}{key}; did you mean {prefix}{near[0]}?")
         if is_dataclass(hints[key]) and isinstance(value, Mapping):
             section = dict(value)

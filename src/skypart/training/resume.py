@@ -57,8 +57,7 @@ def _check_no_other_models(run: Run) -> None:
             )
 
 
-# Keys that may change when a run resumes, because they do not affect any result.
-_MAY_DIFFER = {
+MAY_DIFFER = {
     "data.root",
     "data.also",
     "data.workers",
@@ -69,17 +68,18 @@ _MAY_DIFFER = {
     "run.device",
     "run.checkpoint_every",
 }
+"""Settings that may change when a run resumes, because they do not affect any result."""
 
 
 def _differences(old: dict[str, Any], new: dict[str, Any]) -> list[str]:
-    """The dotted keys in which two recipes differ, except those in _MAY_DIFFER."""
+    """The dotted keys in which two recipes differ, except those in MAY_DIFFER."""
     keys = [f"{section}.{key}" for section in new for key in new[section]]
     defaults = Recipe().to_dict()  # the values of keys that did not exist yet when the old run began
     changed = []
     for dotted in keys:
         section, key = dotted.split(".")
         before = old.get(section, {}).get(key, defaults[section].get(key))
-        if dotted not in _MAY_DIFFER and _as_json(before) != _as_json(new[section][key]):
+        if dotted not in MAY_DIFFER and _as_json(before) != _as_json(new[section][key]):
             changed.append(dotted)
     return changed
 
