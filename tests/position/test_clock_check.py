@@ -10,6 +10,7 @@ from benchmarks.flight_simulation import calibrated_sensors, run_filter, simulat
 from skypart.position.clock_check import OFFSETS, ClockCheck
 from skypart.position.hypotheses import MeasuredVelocity, Observation
 from skypart.position.live import FLYING, LATE_PROBLEM, FlyOptions, LiveTracker
+from skypart.position.track_filter import TrackFilter
 from skypart.telemetry.record import Sample, Telemetry
 from tests.position.flights import FRAME, Floats, fix_at
 from tests.position.test_live import START
@@ -45,12 +46,13 @@ def test_fixes_show_how_late_velocities_are(late_s: float) -> None:
 def test_a_right_clock_is_confirmed_and_nothing_is_known_without_turns() -> None:
     check = fly_check(0.0)
     assert check.offset_s is None and float(check.probability @ np.abs(OFFSETS)) < 0.4
+    assert check.confirmed
     straight = ClockCheck()
     for step in range(600):
         straight.move(STEP_S * step, MeasuredVelocity(np.array([10.0, 0.0]), 0.3, 0.3, own_clock=True))
         if step % 5 == 0:
             straight.add(STEP_S * step, Observation(np.array([10.0 * STEP_S * step, 0.0]), 36.0, 0.9))
-    assert straight.offset_s is None
+    assert straight.offset_s is None and not straight.confirmed
     before, after = ClockCheck().probability, straight.probability
     assert after / after.sum() == pytest.approx(before / before.sum(), abs=1e-3)
     assert after.sum() > before.sum(), "some offset fits"
@@ -59,7 +61,7 @@ def test_a_right_clock_is_confirmed_and_nothing_is_known_without_turns() -> None
 @pytest.mark.parametrize("late_s", [20.0, -15.0])
 def test_a_velocity_that_fits_at_no_offset_is_worth_nothing(late_s: float) -> None:
     check = fly_check(late_s)
-    assert check.offset_s is None and float(check.probability.sum()) < 0.7
+    assert check.offset_s is None and float(check.probability.sum()) < 0.7 and not check.confirmed
     measured = MeasuredVelocity(np.array([10.0, 0.0]), 0.3, 0.3, own_clock=True)
     check.move(1000.0, measured)
     found = check.widened(measured)
@@ -90,6 +92,30 @@ def test_a_correction_moves_what_is_known() -> None:
     assert found is not None
     check.shift(found)
     assert check.offset_s is None and float(check.probability @ np.abs(OFFSETS)) < 0.6
+    assert check.confirmed
+
+
+@pytest.mark.parametrize("late_s", [-20.0, 3.0, 20.0])
+def test_a_velocity_moves_the_track_once_its_clock_is_confirmed(late_s: float) -> None:
+    """Before, and with a clock that is off, the motion model carries the track on, or what the images measured."""
+
+    def sources(late_s: float, flow: bool = False) -> list[str]:
+        track_filter = TrackFilter(FLYING, FRAME)
+        rng, place, found = np.random.default_rng(1), np.zeros(2), []
+        for step in range(700):
+            now = STEP_S * step
+            place = place + STEP_S * lanes_velocity(now)
+            seen = MeasuredVelocity(lanes_velocity(now), 0.5, 0.3) if flow else None
+            velocity = MeasuredVelocity(lanes_velocity(now - late_s), 0.3, 0.3, own_clock=True, instead=seen)
+            if step % 5 == 0:
+                track_filter.step(now, fix_at(place + 6.0 * rng.normal(size=2), 6.0, 0.95), velocity)
+            else:
+                found.append(track_filter.drive(now, velocity).source)
+        return [source for source in found if source]
+
+    right = sources(0.0)
+    assert right[0] == "carried on" and right[-1] == "dead reckoning"
+    assert set(sources(late_s)) == {"carried on"} and set(sources(late_s, flow=True)) == {"dead reckoning"}
 
 
 def live_flight(late_s: float, telemetry: Telemetry, seconds: float = 150.0) -> tuple[LiveTracker, list[str], Floats]:
@@ -148,7 +174,7 @@ def test_live_flight_data_that_come_late_are_said_to_and_trusted_little() -> Non
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("late_s", [-5.0, -2.0, 2.0, 5.0])
+@pytest.mark.parametrize("late_s", [-20.0, -5.0, -2.0, 2.0, 5.0, 20.0])
 def test_the_radius_holds_on_simulated_flights_whatever_the_clock(late_s: float) -> None:
     sensors = replace(calibrated_sensors(velocity="odometry", shift_quantile=0.6), late_s=late_s)
     outcomes = [run_filter(simulate_flight(seed), sensors, FLYING, seed) for seed in range(3)]

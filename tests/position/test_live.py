@@ -21,6 +21,7 @@ from skypart.bridge.formats import TrackFile
 from skypart.bridge.sinks import JsonLines, TrackSink, WebSocketLines, open_sink
 from skypart.errors import SkyPartError
 from skypart.geo.footprint import Bounds
+from skypart.position.clock_check import ClockCheck
 from skypart.position.fix import Fix, Hints, Prior
 from skypart.position.fly import choose_follow, is_inside
 from skypart.position.frames import Frame
@@ -175,12 +176,13 @@ def test_an_operator_is_asked_after_three_lost_frames() -> None:
     assert asked == [False, False, True, True, True]
 
 
-def test_flight_data_become_hints_and_velocity(film: Path) -> None:
+def test_flight_data_become_hints_and_velocity(film: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     samples = [
         Sample(time_s=t, heading_deg=12.0, tilt_deg=90.0, height_m=80.0, velocity_east=SPEED, velocity_north=0.0)
         for t in np.arange(0.0, 21.0, 0.1).tolist()
     ]
     reader, kept = Reader(), Kept()
+    monkeypatch.setattr(ClockCheck, "confirmed", True)  # a film straight ahead cannot
     live = tracker(Telemetry(samples), rate_hz=1.0, flow=False, hints=Hints(fov_deg=60.0))
     fly(str(film), live, reader, [kept])
     assert reader.hints[0].tilt_deg == 90.0 and reader.hints[0].altitude_m == 80.0 and reader.hints[0].fov_deg == 60.0

@@ -1,7 +1,8 @@
 """How far the clock of measured velocities is off that of the photos, by fixes in turns; and what that may do.
 
 A velocity that comes late or early is right on a straight leg and wrong in a turn. Which of the plausible offsets fits
-shows in pairs of fixes with a turn between. Until they tell, a velocity is less certain than it states.
+shows in pairs of fixes with a turn between. Until they tell, a velocity is less certain than it states, and does not
+move the track.
 """
 
 import math
@@ -39,6 +40,8 @@ FORGET = 4.5, 12.0
 """Log odds to which the possibility that no offset fits, and each offset, falls behind the best at most."""
 JOINED_WITHIN_S, JOINED_LEVEL = 0.75, 0.97
 """An offset is known if this share of the probability is this close to it."""
+CONFIRMED_WITHIN_S, CONFIRMED_LEVEL = 1.0, 0.9
+"""A clock is confirmed if this share of the probability is this close to an offset of 0."""
 JOIN_S = 0.5, 5.25
 """Smaller offsets are not worth a correction; larger ones may be larger still than those that are looked for."""
 
@@ -85,6 +88,12 @@ class ClockCheck:
         """(offsets,) of each of OFFSETS; what is left to 1 is that none fits."""
         weight = np.exp(self._log_weight - self._log_weight.max())
         return np.asarray(weight[:-1] / weight.sum())
+
+    @property
+    def confirmed(self) -> bool:
+        """Whether fixes have shown that the clock is right to a second."""
+        near = np.abs(OFFSETS) <= CONFIRMED_WITHIN_S + 1e-9
+        return float(self.probability[near].sum()) >= CONFIRMED_LEVEL
 
     @property
     def offset_s(self) -> float | None:

@@ -119,13 +119,15 @@ class MeasuredVelocity:
     """A velocity over the ground, (2,) m/s east and north.
 
     deviation: standard deviation of its noise along an axis. drift: of the error that it shares with those before.
-    own_clock: whether it was timed by another clock than the photos, which may be off.
+    own_clock: whether it was timed by another clock than the photos, which may be off. instead: what the images
+    measured, for as long as that clock is not confirmed.
     """
 
     velocity: Floats
     deviation: float = 0.5
     drift: float = 0.3
     own_clock: bool = False
+    instead: "MeasuredVelocity | None" = None
 
 
 def observations_from_fix(

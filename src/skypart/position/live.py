@@ -168,17 +168,10 @@ class LiveTracker:
         if motion is not None and sample.heading_deg is None:
             self.heading.turn(time_s, motion.camera_turn(self._hints(sample).tilt_deg or 90.0))
         heading = self.heading.heading_deg
+        seen = self._seen_velocity(time_s, sample, motion)
         if velocity is not None and self.filter.options.follow == "ground":
             velocity = self._ground_sweep(time_s, velocity, sample, motion, sign=1.0)
-        elif velocity is None and motion is not None and heading is not None:
-            hints = self._hints(sample)
-            ground_m = self._ground_width(hints)
-            if ground_m is not None:
-                tilt = hints.tilt_deg or 90.0
-                middle = heading - motion.camera_turn(tilt) / 2  # the heading half way between the two frames
-                velocity = ground_velocity(motion, ground_m=ground_m, heading_deg=middle, tilt_deg=tilt)
-                if self.filter.options.follow == "drone":
-                    velocity = self._ground_sweep(time_s, velocity, sample, motion, sign=-1.0)
+        velocity = seen if velocity is None else replace(velocity, instead=seen)
         tilt_now = self._hints(sample).tilt_deg
         self._sight = None if tilt_now is None or heading is None else (time_s, heading, tilt_now)
         if velocity is not None and (not self._velocities or time_s > self._velocities[-1][0]):
@@ -187,6 +180,19 @@ class LiveTracker:
                 self._drive_ahead(time_s, velocity)
             while self._velocities and self._velocities[0][0] < time_s - BUFFER_S:
                 self._velocities.popleft()
+
+    def _seen_velocity(self, time_s: float, sample: Sample, motion: ImageMotion | None) -> MeasuredVelocity | None:
+        """The velocity of what is followed, by optical flow; None if too little is known."""
+        heading, hints = self.heading.heading_deg, self._hints(sample)
+        ground_m = self._ground_width(hints)
+        if motion is None or heading is None or ground_m is None:
+            return None
+        tilt = hints.tilt_deg or 90.0
+        middle = heading - motion.camera_turn(tilt) / 2  # the heading half way between the two frames
+        velocity = ground_velocity(motion, ground_m=ground_m, heading_deg=middle, tilt_deg=tilt)
+        if self.filter.options.follow == "ground":
+            return velocity
+        return self._ground_sweep(time_s, velocity, sample, motion, sign=-1.0)
 
     def _drive_ahead(self, time_s: float, velocity: MeasuredVelocity) -> None:
         ahead = self._ahead

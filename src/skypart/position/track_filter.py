@@ -144,7 +144,8 @@ class TrackFilter:
 
         hints: of the photo's camera; a window of photos needs them if the drone is followed.
         """
-        velocity = self._checked(time_s, velocity)
+        checked = self._checked(time_s, velocity)
+        velocity = self._steering(velocity, checked)
         before, after = self._hypotheses, self._predict(time_s, velocity)
         novelty = self._novelty(time_s)
         self._count_photo(time_s, fix)
@@ -153,7 +154,7 @@ class TrackFilter:
         if observations:
             self._check.add(time_s, observations[0])
             self._clock.add(time_s, observations[0])
-        observations += self._align(time_s, fix, velocity, hints)
+        observations += self._align(time_s, fix, velocity or checked, hints)
         if fix is not None:
             self.map_error_m = max(self.map_error_m, fix.map_error_m)
         if observations:
@@ -198,11 +199,12 @@ class TrackFilter:
 
     def drive(self, time_s: float, velocity: MeasuredVelocity | None) -> TrackPoint:
         """The position at `time_s`, between photos, given a measured velocity, if there is one."""
-        velocity = self._checked(time_s, velocity)
+        checked = self._checked(time_s, velocity)
+        velocity = self._steering(velocity, checked)
         self._hypotheses = self._predict(time_s, velocity)
         self._time, self._observations = time_s, ()
         if self._window is not None:
-            self._window.move(time_s, velocity)
+            self._window.move(time_s, velocity or checked)
         if len(self._hypotheses):
             self._hypotheses = self._prune(self._hypotheses)
         point, best = self._report(time_s, None)
@@ -215,6 +217,16 @@ class TrackFilter:
             self._check.move(time_s, velocity)
         self._clock.move(time_s, velocity)
         return self._check.trusted(self._clock.widened(velocity))
+
+    def _steering(self, given: MeasuredVelocity | None, checked: MeasuredVelocity | None) -> MeasuredVelocity | None:
+        """The velocity that moves the track: that of another clock only once the clock is confirmed.
+
+        Its error would last for as long as the clock is off, which no noise of single measurements describes. The
+        motion model alone is wider and stays right.
+        """
+        if checked is not None and (not checked.own_clock or self._clock.confirmed):
+            return checked
+        return None if given is None else given.instead
 
     @property
     def clock_offset_s(self) -> float | None:
