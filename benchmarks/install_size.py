@@ -74,8 +74,8 @@ def write(out: Path, wheel_mb: float, found: dict[str, dict[str, int]]) -> None:
         "|---|---:|",
         *(f"| `{name}` | {size / 1e6:.0f} |" for name, size in core),
         "",
-        "One MB is a million bytes in files; a file system needs a little more. PyTorch with CUDA, which pip chooses by "
-        "default, was not measured: it takes gigabytes more.",
+        "One MB is a million bytes in files; a file system needs a little more. PyTorch with CUDA, which pip chooses "
+        "by default, was not measured: it takes gigabytes more.",
         f"Python {sys.version.split()[0]}.",
     ]
     write_page(out, lines)
