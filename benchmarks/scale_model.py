@@ -173,7 +173,7 @@ def page(speed: dict[str, Any], vectors: dict[str, Any], assumed: Assumptions) -
             f"{quantity(region.views_in_prior)} | {milliseconds(area_ms_a_view * region.views_in_prior)} |"
         )
     return [
-        "# Sizes, times and money",
+        "# Size, time and cost",
         "",
         f"Measured: {rate:.2f} views per core second of the default model at {speed['input_px']} px,",
         f"from {speed['views']} views of {speed['map']}: {speed['reading_cpu_ms']:.0f} ms of CPU to read one,",
@@ -188,17 +188,17 @@ def page(speed: dict[str, Any], vectors: dict[str, Any], assumed: Assumptions) -
         "## Embedding",
         "CPU hours follow from the measured rate. GPU hours are **assumed**, not measured: there is no GPU here.",
         "",
-        "| region | core hours | money | GPU hours (assumed) | money |",
+        "| region | core hours | cost | GPU hours (assumed) | cost |",
         "|---|---:|---:|---:|---:|",
         *rows["embedding"],
         "",
         "## Storage",
-        f"float16: {2 * DIMENSION} bytes a view and {FOOTPRINT_BYTES} of footprint, on object storage.",
-        f"Codes: {CODE_BYTES} bytes a view, 8 of row number and {FOOTPRINT_BYTES} of footprint, in memory.",
-        f"Patch tokens: {patches} patches of {COMPACT_CHANNELS} bytes and {TOKEN_PLACE_BYTES} of place, "
-        f"{token_bytes:,} bytes a view, in the index's folder; `--no-tokens` leaves them out.",
+        f"float16: {2 * DIMENSION} bytes per view and {FOOTPRINT_BYTES} for the footprint, on object storage.",
+        f"Codes: {CODE_BYTES} bytes per view, 8 for the row number and {FOOTPRINT_BYTES} for the footprint, in memory.",
+        f"Patch tokens: {patches} patches of {COMPACT_CHANNELS} bytes and {TOKEN_PLACE_BYTES} for the position, "
+        f"{token_bytes:,} bytes per view, in the index's folder; `--no-tokens` omits them.",
         "",
-        "| region | float16 | money a month | 64-byte codes | money a month | patch tokens |",
+        "| region | float16 | cost per month | 64-byte codes | cost per month | patch tokens |",
         "|---|---:|---:|---:|---:|---:|",
         *rows["storage"],
         "",
@@ -207,8 +207,8 @@ def page(speed: dict[str, Any], vectors: dict[str, Any], assumed: Assumptions) -
         "A single query on one core takes longer than this column says; it was not measured.",
         f"Codes: {best['probes']} lists visited and {best['reranked']} vectors read, recall@10 {best['recall']:.2f}.",
         "Above ten million views the time is scaled in proportion: the same share of lists is visited.",
-        "These times come from a crowded machine whose load fell during the run: take them as orders of magnitude.",
-        "A cluster divides it by its cores. The prior area is a circle of 3 km, scored exactly.",
+        "These times are from a busy machine whose load fell during the run. Read them as orders of magnitude.",
+        "On a cluster, divide them by the number of cores. The prior area is a circle of 3 km, searched exactly.",
         "",
         "| region | exact | by codes | views in the prior area | with the prior area |",
         "|---|---:|---:|---:|---:|",
@@ -219,14 +219,14 @@ def page(speed: dict[str, Any], vectors: dict[str, Any], assumed: Assumptions) -
         "",
         "| what | value |",
         "|---|---:|",
-        f"| views a second of one data-centre GPU | {assumed.gpu_views_a_second:,.0f} |",
+        f"| views per second of one data-centre GPU | {assumed.gpu_views_a_second:,.0f} |",
         f"| a core hour | $ {assumed.cpu_core_hour} |",
         f"| a GPU hour | $ {assumed.gpu_hour} |",
-        f"| a GB on object storage, a month | $ {assumed.object_gb_month} |",
-        f"| a GB of memory, a month | $ {assumed.memory_gb_month} |",
+        f"| a GB on object storage, per month | $ {assumed.object_gb_month} |",
+        f"| a GB of memory, per month | $ {assumed.memory_gb_month} |",
         "",
-        "Maps themselves are not counted: neither their licence, nor their transfer, nor their storage.",
-        "Empty views and water are not subtracted. Milvus keeps float32 unless told otherwise: twice the bytes.",
+        "The maps themselves are not included: neither licences, nor transfer, nor storage.",
+        "Empty views and water are not subtracted. By default, Milvus stores float32, which doubles the size.",
     ]
 
 

@@ -166,23 +166,24 @@ def page(summary: dict[str, Any]) -> list[str]:
         "",
         f"Rows of {summary['dimension']} numbers, made from {summary['embedded_views']:,} embedded views of real maps.",
         "Each row is an embedded view, perturbed to a cosine of about 0.8. Queries have a cosine of 0.7 with a row.",
-        f"FAISS `{summary['codes']}`, in memory; the float16 vectors lie in a mapped file on disk.",
+        f"FAISS `{summary['codes']}`, in memory; the float16 vectors are in a memory-mapped file on disk.",
         f"Codes: {summary['codes_bytes'] / 1e9:.2f} GB. Vectors: {summary['vectors_bytes'] / 1e9:.1f} GB.",
         f"Training took {summary['training_s']:.0f} s, adding {summary['adding_s']:.0f} s by the clock.",
         f"The exact answer took {summary['exact_ms_a_query']:.0f} ms per query: the average over a batch of {QUERIES}, "
         "with two threads. A single query on one thread takes longer; it was not measured.",
         "",
-        "| lists visited | vectors read to rank again | recall@10 | p50, ms | p99, ms |",
+        "| lists visited | vectors read for re-ranking | recall@10 | p50, ms | p99, ms |",
         "|---:|---:|---:|---:|---:|",
         *(
             f"| {r['probes']} | {r['reranked']} | {r['recall']:.3f} | {r['p50_ms']:.1f} | {r['p99_ms']:.1f} |"
             for r in summary["results"]
         ),
         "",
-        f"With a prior area of {AREA:,} views that lie together, scored exactly: p50 {summary['area_p50_ms']:.1f} ms, "
+        f"With a prior area of {AREA:,} views that are close together, scored exactly: p50 "
+        f"{summary['area_p50_ms']:.1f} ms, "
         f"p99 {summary['area_p99_ms']:.1f} ms.",
         load_caveat(summary),
-        "Times are those of a crowded machine. The page cache was as the run left it, not cold.",
+        "The machine was busy with other work. The page cache was warm from the run.",
         f"Measured with {summary['measured_with']}.",
     ]
 
