@@ -18,7 +18,7 @@ from tests.maps.makers import centred_affine, write_raster
 from tests.position.stand_in import ColourEmbedder, Shot, make_index, write_quilt
 
 COMMAND: Any = typer.main.get_command(app)
-EMBED = ("demo", "embed", "parts", "evaluate", "index", "locate", "calibrate", "track", "serve")
+EMBED = ("demo", "embed", "parts", "evaluate", "experiment", "index", "locate", "calibrate", "track", "fly", "serve")
 
 
 @pytest.fixture
@@ -36,6 +36,30 @@ def test_h_is_help(run: Run) -> None:
 def test_every_command_that_embeds_has_a_device() -> None:
     for name in EMBED:
         assert "--device" in {option for each in COMMAND.commands[name].params for option in each.opts}, name
+
+
+def test_the_variable_of_every_option_is_named_after_it() -> None:
+    """SKYPART_<COMMAND>_<OPTION>, or one of the few variables that several commands share."""
+    shared = {"SKYPART_DEVICE", "SKYPART_MODEL", "SKYPART_API_KEY"}
+    wrong, seen = [], 0
+
+    def check(command: Any, words: tuple[str, ...]) -> None:
+        nonlocal seen
+        for name, each in getattr(command, "commands", {}).items():
+            check(each, (*words, name))
+        for each in command.params if words else ():
+            if not hasattr(each, "is_flag") or "--help" in each.opts:
+                continue
+            long = next(name for name in each.opts if name.startswith("--"))
+            documented = "_".join(("SKYPART", *words, long[2:])).replace("-", "_").upper()
+            variable = each.envvar or "_".join(("SKYPART", *words, each.name)).replace("-", "_").upper()
+            seen += 1
+            if variable not in shared | {documented}:
+                wrong.append((variable, documented))
+
+    check(COMMAND, ())
+    assert seen > 100
+    assert not wrong
 
 
 def test_completion_can_be_installed(run: Run) -> None:
