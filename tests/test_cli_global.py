@@ -116,8 +116,11 @@ def test_track_takes_an_area_and_camera_hints(
 
 def test_a_swapped_near_is_recognised(run: Run, town: Path) -> None:
     north, east = Shot(0.0, 0.0).place
-    code, _, err = run("locate", town, "a.jpg", "--near", f"{east},{north}")
-    assert code == 2 and "is inside; give latitude first, then longitude" in err
+    for metres in (0, 300):  # at the centre of the map, and beyond its edge but within the radius
+        code, _, err = run("locate", town, "a.jpg", "--near", f"{east},{north + metres / 111_000}")
+        assert code == 2 and "is in or near it; give latitude first, then longitude" in err
+    assert "latitude first" not in run("locate", town, "a.jpg", "--near", f"{east},{north + 0.1}")[2]
+    assert "latitude first" not in run("locate", town, "a.jpg", "--near", f"{north},{east}")[2]
 
 
 def test_a_map_in_place_of_an_index_is_not_overwritten_by_the_advice(run: Run, tmp_path: Path) -> None:
