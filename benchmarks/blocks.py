@@ -50,15 +50,14 @@ def main() -> None:
     arguments = parser.parse_args()
     records = some_places(arguments.data, arguments.places)
     lines = [
-        "# How many blocks learn",
+        "# Number of trained blocks",
         "",
         f"{len({record.location for record in records})} places, {len(records)} images, {arguments.size} px, "
-        f"{arguments.steps} steps of {arguments.batch} pairs from the untrained backbone, the first stage's recipe "
-        "annealed to its end; one seed. R@1 in per cent, drone to satellite / satellite to drone.",
+        f"{arguments.steps} steps of {arguments.batch} pairs from the untrained backbone, with the first "
+        "stage's recipe and its learning rate annealed to the end; one seed. R@1 in percent, drone to satellite / "
+        "satellite to drone.",
         "",
-        "| blocks that learn, of ten | training, processor s | "
-        + " | ".join(world.name for world in arguments.tests)
-        + " |",
+        "| trained blocks, of ten | training, CPU s | " + " | ".join(world.name for world in arguments.tests) + " |",
         "|---|---|" + "---|" * len(arguments.tests),
     ]
     for learning in arguments.learning:
@@ -66,7 +65,8 @@ def main() -> None:
         lines.append(f"| the last {learning} | {took:.0f} | {scores(arguments, model)} |")
     lines += [
         "",
-        "The backbone is a fine-tuned descendant of DINOv2-S, not the published weights: not DINOv2's numbers.",
+        "The backbone is a fine-tuned descendant of DINOv2-S, not the published weights, so these are not DINOv2's "
+        "numbers.",
     ]
     write_page(arguments.out, lines)
 

@@ -50,8 +50,9 @@ def main() -> None:
     lines = [
         "# Speed of `skypart data check`",
         "",
-        f"{report.opened:,} images of 512 x 512 in SUES-200's raw form, warm, headers only: **{seconds:.1f} s**.",
-        "Wanted: less than 60 s for 60,000.",
+        f"{report.opened:,} images of 512 x 512 in the raw layout of SUES-200, headers only, warm file cache: "
+        f"**{seconds:.1f} s**.",
+        "Target: less than 60 s for 60,000 images.",
         "",
         f"Made by `python benchmarks/data_check.py` on {datetime.date.today().isoformat()}, {platform.machine()}, "
         f"{os.cpu_count()} cores, load {load:.1f} before the timed run.",

@@ -1,12 +1,12 @@
-"""How good is the default model? On places, styles and photos it was not trained on, beside what it must beat.
+"""How good is the default model on places, styles and photos it was not trained on, and what does it have to beat?
 
     python benchmarks/default_model.py --shared ../shared [--also "CLS-only=runs/default-model/cls.safetensors"]
 
-renders the test worlds (kept under --work), embeds them with the shipped model and its CLS branch, with other models
-(if given, each a row of its own) and with the untrained backbone's plain readouts, and writes the tables of
-docs/results/default-model.md between their marks, and docs/results/default-model.json. --keep takes a row's figures
-from that file as far as it has them, also where its model is not there any more; its pictures must be those of today
-(another row that is measured again tells).
+renders the test worlds (kept under --work) and embeds them with the shipped model, its CLS branch, other models (one
+row for each that is given) and plain readouts of the untrained backbone. It writes docs/results/default-model.json, and
+the tables between the marks of docs/results/default-model.md. --keep copies a row from the previous JSON file instead
+of measuring it, for example because its model no longer exists. Only do so if the test images have not changed since:
+a row that is measured again must have the same numbers.
 """
 
 import argparse
@@ -56,7 +56,7 @@ from skypart.training.checkpoint import code_version
 
 ROOT = Path(__file__).resolve().parent.parent
 FULL = "SkyPart"
-BRANCH = "its CLS branch alone, taught by an InfoNCE of its own in the same run"
+BRANCH = "its CLS branch alone (it has an InfoNCE loss of its own)"
 MADE = "made by"
 WEATHERS = {"paper": "weather", "weatherprompt": "harder weather"}  # profile -> what its figures are called
 UNTRAINED = {"untrained, mean patch of block 8": (8, "patches"), "untrained, CLS of block 10": (10, "cls")}
@@ -170,8 +170,8 @@ def mean_of(weather: Mapping[str, Mapping[str, float]], direction: str) -> float
     return float(np.mean([weather[condition][direction] for condition in CONDITIONS]))
 
 
-def tables(figures: dict[str, Any], size: int, made: Sequence[str]) -> str:
-    """The figures as Markdown."""
+def tables(figures: dict[str, Any], size: int, made: Sequence[str], copied: Sequence[str], as_kept: bool) -> str:
+    """The figures as Markdown. made: versions of the code that measured them. copied: rows of the previous page."""
     real = [name for name in figures[FULL] if list(figures[FULL][name]) == ["normal"]]
     lines = [
         f"| R@1, % | {' | '.join(f'{name}, D→S / S→D' for name in real)} | real, mean of the ten `paper` weathers, "
@@ -203,15 +203,19 @@ def tables(figures: dict[str, Any], size: int, made: Sequence[str]) -> str:
                 lines.append(f"| {world}, {arrow} | {row} | {mean_of(weather, direction):.1f} |")
     lines += [
         "",
-        f"Input {size} px, corrupted pictures resized by area. {platform.machine()}, {os.cpu_count()} cores, "
-        f"code {'; '.join(made)}. "
-        f"Command: `python {shlex.join(sys.argv)}`",
+        f"- Input {size} px; images with weather are resized by area.",
+        f"- Machine: {platform.machine()}, {os.cpu_count()} cores.",
+        f"- Code: {'; '.join(made)}.",
     ]
+    if copied:
+        absent = "cells that it lacked are blank" if as_kept else "cells that it lacked were measured now"
+        lines.append(f"- Copied from the previous version of this page ({absent}): {'; '.join(copied)}.")
+    lines.append(f"- Command: `python {shlex.join(sys.argv)}`")
     return "\n".join(lines) + "\n"
 
 
 def _apart(figures: Mapping[str, Any]) -> list[str]:
-    """A table of the real places map by map and of pictures changed as flights change them."""
+    """A table of the real places map by map, and of images changed as in flight."""
     if "by map" not in figures[FULL]:  # not there with --only
         return []
     counts = {title: each["places"] for title, each in figures[FULL]["by map"].items()}
@@ -237,7 +241,7 @@ def _both(found: Mapping[str, float]) -> str:
 
 
 def kept_rows(names: Sequence[str], file: Path) -> dict[str, Any]:
-    """Rows of the last page, by name."""
+    """Rows of the previous page, by name."""
     before = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
     missing = [name for name in names if name not in before]
     if missing:
@@ -250,8 +254,8 @@ def main() -> None:
     parser.add_argument("--shared", type=Path, default=ROOT.parent / "shared")
     parser.add_argument("--model", default="default")
     parser.add_argument("--also", action="append", default=[], metavar="NAME=FILE", help="another model's row")
-    parser.add_argument("--keep", action="append", default=[], metavar="NAME", help="a row of the last page")
-    parser.add_argument("--as-kept", action="store_true", help="leave blank what kept rows lack")
+    parser.add_argument("--keep", action="append", default=[], metavar="NAME", help="copy this row of the old page")
+    parser.add_argument("--as-kept", action="store_true", help="leave cells blank that copied rows lack")
     parser.add_argument("--size", type=int, default=224)
     parser.add_argument("--work", type=Path, default=ROOT / "runs" / "default-model" / "test")
     parser.add_argument("--only", action="append", default=[], help="only these worlds")
@@ -261,12 +265,11 @@ def main() -> None:
     arguments = parser.parse_args()
     before = kept_rows(arguments.keep, arguments.out.with_suffix(".json"))
     figures, made = measure(arguments, before)
-    made += [f"that of the page before ({name}, but for what it lacked)" for name in before]
     untrained = {name: figures.pop(name) for name in UNTRAINED}
     others = {name: row for name, row in before.items() if name not in (*figures, *untrained)}
     figures = figures | others | untrained  # what must be beaten comes last
     write_text(arguments.out.with_suffix(".json"), json.dumps(figures, indent=1) + "\n")
-    text = tables(figures, arguments.size, made)
+    text = tables(figures, arguments.size, made, list(before), arguments.as_kept)
     page = arguments.out.read_text(encoding="utf-8") if arguments.out.is_file() else "<!-- figures -->\n<!-- end -->\n"
     marked = re.sub(r"(<!-- figures -->\n).*?(<!-- end -->)", lambda m: m[1] + text + m[2], page, flags=re.DOTALL)
     write_text(arguments.out, marked)

@@ -85,10 +85,10 @@ def _milliseconds(work: Callable[[], object]) -> float:
 def page(result: BenchResult, prepared: Sequence[str]) -> list[str]:
     """The tables of the page."""
     lines = [
-        "# The speed of inference",
+        "# Inference speed",
         "",
-        "The default model with its head, one thread. All engines of a size and batch run in turns in one process;",
-        "times are medians of processor time, since other processes share this machine. `times eager` is the median of",
+        "The default model with its head, one thread. For each size and batch, all engines take turns in one process;",
+        "times are medians of CPU time, because other processes share the machine. `times eager` is the median of",
         "the ratios within each round. The peak is that of a float32 matrix product of PyTorch in the same run:",
         f"{result.gemm:.0f} GFLOP/s. An int8 model can exceed it.",
         "",
@@ -96,7 +96,7 @@ def page(result: BenchResult, prepared: Sequence[str]) -> list[str]:
         "|---|---|---|---|---|---|---|---|",
         *("| " + " | ".join(speed_row(result, each)) + " |" for each in result.timings),
         "",
-        "A new process, from its start to the first embedding:",
+        "From the start of a new process to its first embedding:",
         "",
         "| engine | px | first embedding, s | processor, s | of this loading, s | peak memory, MB | file, MB |",
         "|---|---|---|---|---|---|---|",
@@ -106,7 +106,7 @@ def page(result: BenchResult, prepared: Sequence[str]) -> list[str]:
         "|---|---|",
         *(f"| {size} | {100 * share:.1f} |" for size, share in result.head.items()),
         "",
-        "From a JPEG file of 12 megapixels (rendered, enlarged, with noise) to a model input, one core:",
+        "From a JPEG file of 12 megapixels (rendered, enlarged, with noise) to the model's input, on one core:",
         "",
         "| px | decoded whole, ms | scaled by the decoder, ms | mean difference of the pixels, of 255 |",
         "|---|---|---|---|",

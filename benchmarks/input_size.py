@@ -92,12 +92,13 @@ def main() -> None:
     rows = [row("shipped", "default", size, test, 0, 0.0) for size in SIZES]
     for size in SIZES:
         model, took = trained(arguments, size)
-        rows.append(row(f"trained on at {size} px", str(model), size, test, arguments.steps, took))
+        rows.append(row(f"after training at {size} px", str(model), size, test, arguments.steps, took))
     lines = [
-        "# 224 against 336 px",
+        "# Input size: 224 or 336 px",
         "",
-        f"The shipped model, and the same trained on for {arguments.steps} steps of {arguments.batch} pairs at each "
-        f"size, on the pictures of its last stage (320 px). R@1 in per cent, drone to satellite / satellite to drone, "
+        f"The shipped model, alone and after {arguments.steps} more steps of {arguments.batch} pairs at "
+        "each size, on the images of its last stage (320 px). R@1 in percent, drone to satellite / satellite to "
+        "drone, "
         f"on {arguments.places} of the real test places of [default-model.md](default-model.md), two oblique drone "
         f"views each, rendered at {EDGE} px instead of 256. One seed.",
         "",

@@ -61,21 +61,21 @@ def write(out: Path, wheel_mb: float, found: dict[str, dict[str, int]]) -> None:
     lines: Sequence[str] = [
         "# Size of the installation",
         "",
-        f"The wheel has {wheel_mb:.0f} MB. Installed into an empty environment at the versions of constraints.txt, "
-        "without pip itself:",
+        f"The wheel is {wheel_mb:.0f} MB. Disk space after `pip install` into an empty environment, at the versions of "
+        "constraints.txt and without pip itself:",
         "",
         "| installed | MB |",
         "|---|---:|",
         *(f"| {EXTRAS[extra]} | {size:.0f} |" for extra, size in total.items()),
         "",
-        f"The {LARGEST} largest parts of `skypart` without extras:",
+        f"The {LARGEST} largest folders of `skypart` without extras:",
         "",
         "| folder in site-packages | MB |",
         "|---|---:|",
         *(f"| `{name}` | {size / 1e6:.0f} |" for name, size in core),
         "",
-        "MB are millions of bytes in files; a file system needs a little more. PyTorch with CUDA, which pip chooses by "
-        "itself, is not among these: it takes gigabytes more.",
+        "One MB is a million bytes in files; a file system needs a little more. PyTorch with CUDA, which pip chooses "
+        "by default, was not measured: it takes gigabytes more.",
         f"Python {sys.version.split()[0]}.",
     ]
     write_page(out, lines)

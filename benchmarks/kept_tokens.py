@@ -168,22 +168,23 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=ROOT / "docs" / "results" / "kept-tokens.md")
     arguments = parser.parse_args()
     records = some_places(arguments.data, arguments.places)
-    outcomes = {"every image embedded again each time it is drawn": fresh(arguments, records)}
-    anew = outcomes["every image embedded again each time it is drawn"]
+    outcomes = {"tokens computed again whenever an image is drawn": fresh(arguments, records)}
+    anew = outcomes["tokens computed again whenever an image is drawn"]
     short, data = kept(arguments, records, "kept-short", arguments.steps, None)
-    outcomes[f"{arguments.variants} variants kept, the same number of steps"] = short
+    outcomes[f"{arguments.variants} variants of each image cached, same number of steps"] = short
     left = anew.trained - short.prepared
     more = round(left / short.trained * short.steps)
     if more > short.steps:
-        outcomes[f"{arguments.variants} variants kept, as much time"] = replace(
+        outcomes[f"{arguments.variants} variants of each image cached, same time"] = replace(
             kept(arguments, records, "kept-long", more, data)[0], prepared=short.prepared
         )
     lines = [
-        "# Keeping the frozen blocks' tokens",
+        "# Caching the tokens of frozen blocks",
         "",
         f"{len({record.location for record in records})} places, {len(records)} images, {arguments.size} px, "
         f"batches of {arguments.batch} pairs, the "
-        "first stage's recipe annealed to its end; one seed. R@1 in per cent, drone to satellite / satellite to drone.",
+        "first stage's recipe with its learning rate annealed to the end; one seed. R@1 in percent, drone to "
+        "satellite / satellite to drone.",
         "",
         "| run | steps | preparation, s | training, s | " + " | ".join(world.name for world in arguments.tests) + " |",
         "|---|---|---|---|" + "---|" * len(arguments.tests),
@@ -193,7 +194,8 @@ def main() -> None:
         lines.append(f"| {name} | {each.steps} | {each.prepared:.0f} | {each.trained:.0f} | {figures} |")
     lines += [
         "",
-        "The backbone is a fine-tuned descendant of DINOv2-S, not the published weights: not DINOv2's numbers.",
+        "The backbone is a fine-tuned descendant of DINOv2-S, not the published weights, so these are not DINOv2's "
+        "numbers.",
     ]
     write_page(arguments.out, lines)
 

@@ -158,10 +158,10 @@ def main() -> None:
         "",
         "R@1 in percent, mean over four altitudes, full gallery, on test locations never trained on. The worlds",
         "are rendered and laid out like SUES-200. Both variants have the same backbone, data, steps, batch,",
-        "augmentation and seeds. CLS-only embeds with the CLS branch alone and has no part losses. The full head",
+        "augmentation and seeds. CLS-only uses the CLS branch alone and has no part losses. The full head",
         "also has an InfoNCE on each branch; CLS-only has one branch, so one InfoNCE. The last model of each run",
-        "is evaluated, and the test locations chose no epoch. That all twelve parts are pooled was decided while",
-        "looking at worlds of this kind.",
+        "is evaluated; no epoch was chosen on the test locations. The decision to pool all twelve parts was made",
+        "while looking at worlds of this kind.",
         "",
         *table(results),
         "",
@@ -169,7 +169,8 @@ def main() -> None:
         f"{recipe.batch.satellite} satellite) images at {recipe.backbone.size} px, "
         f"{recipe.backbone.trainable_blocks} blocks trained, no teacher; {arguments.locations} locations, "
         f"{arguments.views} drone views per altitude, 60 % of the locations for training.",
-        "The backbone is a fine-tuned descendant of DINOv2-S, not the published weights: not DINOv2's numbers.",
+        "The backbone is a fine-tuned descendant of DINOv2-S, not the published weights, so these are not DINOv2's "
+        "numbers.",
         "",
         f"Made by `python {' '.join(sys.argv)}` on {datetime.date.today().isoformat()}, {platform.machine()}, "
         f"{os.cpu_count()} cores, no GPU, skypart {code_version()}. Details of every run: learning.json.",

@@ -124,7 +124,7 @@ def main() -> None:
         for size, count, _, clock, cpu in result["rows"]
     ]
     lines = [
-        "# Memory of reading a large map",
+        "# Memory needed to read a large map",
         "",
         f"{options.edge:,} x {options.edge:,} px GeoTIFF, RGB, 0.5 m, JPEG in {BLOCK} px blocks, no overviews, "
         f"{megabytes:.0f} MB on disk.",
@@ -132,7 +132,7 @@ def main() -> None:
         f"**peak {result['peak_mb']:.0f} MB**.",
         f"Target: below {WANTED} MB, so that PyTorch and a model fit into 2 GB as well.",
         "",
-        f"The whole of `skypart index` with the default model, {indexed['views']} views of {SIZES[-1]:g} m, one core: "
+        f"The complete `skypart index` with the default model, {indexed['views']} views of {SIZES[-1]:g} m, one core: "
         f"**peak {indexed['peak_mb']:.0f} MB** (target: below 2,000), {indexed['seconds']:.0f} s.",
         "",
         "| ground | views | CPU ms per view | wall-clock ms per view |",
@@ -140,7 +140,7 @@ def main() -> None:
         *table,
         "",
         "A view of 300 m is read from 600 x 600 px of the map, one of 1200 m from 2400 x 2400 px, decoding included.",
-        "Wall-clock times include the other work of the machine.",
+        "Wall-clock times include waiting for other work on the machine.",
         "",
         f"Made by `python benchmarks/maps_memory.py` on {datetime.date.today().isoformat()}, {platform.machine()}, "
         f"{os.cpu_count()} cores, load {load:.1f} at the start, Python {platform.python_version()}, "

@@ -1,4 +1,4 @@
-"""Speed and memory of the retrieval metrics on University-1652's full shapes, against a plain per-query loop.
+"""Speed and memory of the retrieval metrics on The full size of University-1652, against a plain per-query loop.
 
     python benchmarks/metrics.py        writes docs/results/metrics-speed.md
 
@@ -110,19 +110,20 @@ def main() -> None:
     command = "python benchmarks/metrics.py"
     text = f"""# Speed of the retrieval metrics
 
-University-1652's full shapes, {DIMENSIONS}-D float32, random features with a centre per location; made by `{command}`.
+The full size of University-1652, {DIMENSIONS}-D float32, random features with a centre per location;
+made by `{command}`.
 {platform.machine()}, {os.cpu_count()} cores, numpy {np.__version__}, Python {sys.version.split()[0]};
 load average from other work at the start: {load:.1f}.
-Plain loop: one matrix-vector product and one full argsort a query, as in the benchmarks' code, over all queries.
-Ours: best of three, in the same process. Memory: peak resident set above the start of the call.
+Plain loop: one matrix-vector product and one full argsort per query, as in the benchmarks' code.
+SkyPart: best of three, in the same process. Memory: increase of the resident set during the call, at its peak.
 
-| | queries x gallery | positives | plain loop, s | ours, s | times faster | memory, MB | R@1 / AP | difference |
+| | queries x gallery | positives | plain loop, s | SkyPart, s | times faster | memory, MB | R@1 / AP | difference |
 |---|---|---|---|---|---|---|---|---|
 {chr(10).join(rows)}
 
 The difference is the largest of any metric, in points. Above 1e-9 it comes from float32 rounding: a matrix-vector
-and a matrix-matrix product add in another order, which swaps neighbours whose scores agree to seven digits. With
-float64 features both agree to 1e-9 (tests).
+and a matrix-matrix product add in different orders, which swaps neighbours whose scores agree to seven digits. With
+float64 features both agree to 1e-9, as tests check.
 """
     write_text(OUT, text)
     print(f"wrote {OUT}")

@@ -101,9 +101,9 @@ def main() -> None:
     commit = subprocess.run(["git", "describe", "--always"], cwd=ROOT, capture_output=True, text=True).stdout.strip()
     page = f"""# Mutation testing
 
-Deliberate faults (changed operators, constants, arguments, removed calls) that the quick tests of an area find.
-Of each area a random sample is tried. Some survivors change nothing that can be observed, such as the text of a
-message or a block size.
+Mutation testing puts deliberate faults into the code (changed operators, constants and arguments, removed calls) and
+counts how many the quick tests of an area notice. A random sample of each area was tried. Some surviving faults cannot
+be observed, such as a changed message or block size.
 
 | area | mutants | tried | killed | score |
 |---|---|---|---|---|

@@ -5,7 +5,8 @@
     python benchmarks/pictures.py --shared ../shared       where the photo of the weather pictures is
 
 Writes docs/images/*.jpg and pictures.json. tests/test_documentation.py fails if the recorded model is not the one that
-ships, or if a page shows a picture that is not recorded. Three pictures are not drawn here, see WITHOUT_A_MODEL.
+ships, if the demo's were drawn with another version of the matching, or if a page shows a picture that is not recorded.
+Three pictures are not drawn here, see WITHOUT_A_MODEL.
 """
 
 import argparse
@@ -14,13 +15,13 @@ import platform
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from PIL import Image
+from PIL import Image, ImageDraw, ImageFont
 
 from skypart.atomic import write_text
 from skypart.demo import run_demo
@@ -30,6 +31,7 @@ from skypart.images.contrast import stretch_contrast
 from skypart.images.decode import read_rgb
 from skypart.images.weather import corrupt
 from skypart.images.weather.sheet import contact_sheet
+from skypart.position.confidence import MATCHING_VERSION
 from skypart.version import __version__
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -38,11 +40,26 @@ PHOTO = "data/caliterra_cc0/IMG_9394.jpg"
 """Caliterra in Dripping Springs by Dennis Baldwin, CC0; in the shared folder of the developers."""
 LEVELLED = ("normal", "fog", "fog_rain", "fog_snow", "dark", "over_exposure")
 WITHOUT_A_MODEL = ("worlds-oblique.jpg", "worlds-procedural.jpg", "worlds-real.jpg")
-"""Contact sheets of rendered worlds, some with locations picked by eye. No model has a part in them."""
+"""Contact sheets of rendered worlds, some with locations picked by eye; their labels are those of `labelled`."""
 
 
 def save(image: Any, name: str) -> None:
     Image.fromarray(np.asarray(image)).convert("RGB").save(IMAGES / name, quality=88)
+
+
+def labelled(grid: Image.Image, columns: Sequence[str], rows: Sequence[str], left: int = 96, top: int = 26) -> Any:
+    """A grid of images with a title above each column and at the left of each row; "" leaves one out."""
+    canvas = Image.new("RGB", (grid.width + left * any(rows), grid.height + top * any(columns)), "white")
+    x, y = canvas.width - grid.width, canvas.height - grid.height
+    canvas.paste(grid, (x, y))
+    draw, font = ImageDraw.Draw(canvas), ImageFont.load_default(15)
+    for number, title in enumerate(columns):
+        middle = x + (number + 0.5) * grid.width / len(columns)
+        draw.text((middle, y / 2), title, fill="black", font=font, anchor="mm")
+    for number, title in enumerate(rows):
+        middle = y + (number + 0.5) * grid.height / len(rows)
+        draw.multiline_text((x / 2, middle), title, fill="black", font=font, anchor="mm", align="center")
+    return canvas
 
 
 def draw_demo(_: Path) -> None:
@@ -65,7 +82,9 @@ def draw_level(shared: Path) -> None:
     photo = preprocessing.resize(read_rgb(shared / PHOTO))
     seen = [corrupt(photo, condition, "paper", seed=1, key="photo") for condition in LEVELLED]
     lifted = [stretch_contrast(image) for image in seen]
-    save(np.concatenate([np.concatenate(seen, axis=1), np.concatenate(lifted, axis=1)]), "level.jpg")
+    grid = np.concatenate([np.concatenate(seen, axis=1), np.concatenate(lifted, axis=1)])
+    titles = [condition.replace("_", " and " if "fog_" in condition else "-") for condition in LEVELLED]
+    save(labelled(Image.fromarray(grid), titles, ("photo", "what the\nmodel sees")), "level.jpg")
 
 
 DRAWN: dict[str, tuple[Callable[[Path], None], tuple[str, ...]]] = {
@@ -91,7 +110,7 @@ def main() -> None:
         started = time.monotonic()
         draw(options.shared)
         record = json.loads(file.read_text(encoding="utf-8"))
-        entry = {
+        entry: dict[str, Any] = {
             "model_sha256": sha256_of(shipped_model()),
             "command": f"python benchmarks/pictures.py --only {name}",
             "seconds": round(time.monotonic() - started),
@@ -99,6 +118,8 @@ def main() -> None:
             "machine": platform.machine(),
             "skypart": __version__,
         }
+        if name == "demo":
+            entry["matching"] = MATCHING_VERSION
         record |= dict.fromkeys(written, entry)
         write_text(file, json.dumps(dict(sorted(record.items())), indent=1) + "\n")
         print(f"drew {', '.join(written)} in {entry['seconds']} s", flush=True)

@@ -163,7 +163,7 @@ def measure(views: int, single: int, folder: Path) -> list[str]:
         f"## {views:,} views x {DIMENSION}",
         "",
         *state_lines(store, indexes["FAISS SQfp16"], photos),
-        f"Single queries: {single}, in turns. The circle holds {inside:,} views.",
+        f"Single queries: {single} per engine, alternating. The circle holds {inside:,} views.",
         "",
         *table({"store, exact": adding["store"], **adding}, singles, many, memory),
         "",
@@ -184,9 +184,9 @@ def state_lines(store: EmbeddedStore, index: Any, photos: Rows) -> list[str]:
     pairs = zip(store.search(photos[:100], K, exact=True), index.search(photos[:100], K)[1].tolist(), strict=True)
     same = np.mean([[hit.row for hit in hits] == rows for hits, rows in pairs])
     return [
-        f"Segments: {stats.segments}; on disk: {stats.bytes / 1e6:.0f} MB. Opening: {1e3 * opening:.0f} ms; to the "
-        f"first answer, with SHA-256 of all files if they are 2 GiB at most: {first:.2f} s.",
-        "The ten best of the store's exact search and of FAISS SQfp16 are the same in the same order for "
+        f"Segments: {stats.segments}; on disk: {stats.bytes / 1e6:.0f} MB. Opening: {1e3 * opening:.0f} ms; until "
+        f"the first answer, including SHA-256 sums of the files if they are 2 GiB at most: {first:.2f} s.",
+        "The ten best views of the store's exact search and of FAISS SQfp16 are the same, in the same order, for "
         f"{100 * same:.0f} % of 100 queries.",
     ]
 
@@ -220,7 +220,7 @@ def approximate_lines(store: EmbeddedStore, land: Any, some: Rows, tuned: float,
     settings = json.loads((store.folder / approximate.SETTINGS).read_text())
     size = (store.folder / approximate.CODES).stat().st_size / 1e6
     lines = [
-        f"Approximate cache: built in {building:.0f} s, {size:.0f} MB; looks at the codes around {settings['probes']} "
+        f"Approximate cache: built in {building:.0f} s, {size:.0f} MB; compares the codes around {settings['probes']} "
         f"centres and scores {settings['width']} views exactly; recall@10 of its tuning sample {tuned:.4f}. "
         "Recall@10 against the exact search:",
         "",
@@ -258,10 +258,12 @@ def main() -> None:
 Made by `python {" ".join(["benchmarks/store.py", *sys.argv[1:]])}` on {datetime.date.today().isoformat()}, one of
 {os.cpu_count()} cores, {platform.machine()}; faiss {faiss.__version__}, numpy {np.__version__}, Python {python};
 load average from other work {load:.1f} at the start, {os.getloadavg()[0]:.1f} at the end.
-Wanted: a single query at 100,000 at most {WANTED} times FAISS SQfp16's; recall@10 of the approximate cache 0.99.
-Views lie as those of maps do: 300 kinds of ground of unequal share, nine overlapping views a place (store_views.py).
-Queries have a cosine of 0.7 with one of them. Engines take turns query by query. Own memory: without pages of mapped
-files, which the system takes back when it needs them.
+Target: a single query at 100,000 views takes at most {WANTED} times as long as FAISS SQfp16;
+recall@10 of the approximate cache is 0.99.
+The vectors imitate those of maps: 300 kinds of ground with unequal shares, nine overlapping views per place
+(store_views.py).
+Queries have a cosine of 0.7 with one of them. Engines take turns, query by query. Own memory excludes pages of mapped
+files, which the system can reclaim.
 
 {chr(10).join(lines)}"""
     write_text(arguments.out, text.rstrip() + "\n")

@@ -159,9 +159,9 @@ def text_of(result: dict[str, Any]) -> str:
     frozen, found = result["frozen"], result["loading"]
     asked = frozen["auto"]
     still = (
-        "bfloat16 for what has no gradient, which this processor has"
+        "parts without gradient run in bfloat16, which this CPU supports"
         if len(frozen) > 1
-        else "float32 on this processor"
+        else "this CPU runs everything in float32"
     )
     rows = "\n".join(
         f"| {kind} | {each['frozen_s']:.2f} | {each['all_s']:.2f} | {each['ratio']:.3f} | "
@@ -172,17 +172,17 @@ def text_of(result: dict[str, Any]) -> str:
     return f"""# Speed of training
 
 Made by `{result["command"]}` on {result["date"]}: {result["machine"]}, load average {result["load"]} at the start.
-ViT-S/14, {SIZE} px, full GeoPartLoss without teacher, {asked["images"]} images a step (4 locations x 2 drone +
+ViT-S/14, {SIZE} px, full GeoPartLoss without teacher, {asked["images"]} images per step (4 locations x 2 drone +
 1 satellite).
 
 ## What freezing saves
 
-Arithmetic of the blocks alone, a forward pass of one block as the unit and a backward pass as two: frozen
+Counting only the blocks, with 1 for a forward pass of one block and 2 for a backward pass: frozen
 12 + 2 x 6 + 6 for the moving average = 30, all trained 12 + 2 x 12 + 12 = 48, ratio 0.625. Medians over
-{asked["repetitions"]} interleaved pairs of steps of one run. The target is judged by processor time, which other
-work on the machine disturbs less than the clock. `optimiser.precision` auto, the default: {still}.
+{asked["repetitions"]} interleaved pairs of steps of one run. The target is judged by CPU time, which other
+work on the machine disturbs less than wall-clock time. With `optimiser.precision=auto`, the default, {still}.
 
-| precision | first 6 blocks frozen, s a step | all 12 trained, s a step | ratio | ratio of processor time | target |
+| precision | first 6 blocks frozen, s per step | all 12 trained, s per step | ratio | ratio of CPU time | target |
 |---|---|---|---|---|---|
 {rows}
 
@@ -192,7 +192,7 @@ work on the machine disturbs less than the clock. `optimiser.precision` auto, th
 {found["rounds"]} rounds. Loading alone: one process, no training step. Idle: share of the time in which the training
 step waits for images.
 
-| loading alone, ms a batch | training, s a step | idle | target |
+| loading alone, ms per batch | training, s per step | idle | target |
 |---|---|---|---|
 | {1000 * found["load_s"]:.0f} | {found["step_s"]:.2f} | {100 * found["idle"]:.1f} % | \
 below {100 * IDLE_TARGET:.0f} %: {verdict(found["idle"], IDLE_TARGET)} |

@@ -99,9 +99,10 @@ def main() -> None:
     mean_ours = {name: float(np.mean(ours[name])) for name in names}
     calls = len(ours[names[0]])
     lines = [
-        "# Weather: CPU time an image",
+        "# Weather: CPU time per image",
         "",
-        f"Mean CPU time of one 512x512 image over {calls} calls a cell ({ROUNDS} rounds in turns, three real images),",
+        f"Mean CPU time of one 512x512 image over {calls} calls per cell ({ROUNDS} alternating rounds, three real "
+        "images),",
         f"one core, single-threaded. imgaug {versions['imgaug']} on numpy {versions['numpy']} and OpenCV",
         f"{versions['opencv']}; SkyPart on numpy {np.__version__} and OpenCV {cv2.__version__}.",
         f"Machine: {machine()}, load {os.getloadavg()[0]:.1f}; {datetime.date.today().isoformat()}.",

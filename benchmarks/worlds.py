@@ -100,20 +100,20 @@ def main() -> None:
         name = "Autzen, LiDAR heights" if kind == "real" else f"procedural, {kind}"
         rows.append(f"| {name} | {clock:.1f} | {cpu:.1f} | {making:.1f} |")
         print(rows[-1])
-    text = f"""# Speed of drawing drone views
+    text = f"""# Speed of rendering drone views
 
-512 x 512 pixels, two processes, {images} pictures each and world; made by `python benchmarks/worlds.py`.
+512 x 512 pixels, two processes, {images} images per process and world; made by `python benchmarks/worlds.py`.
 {platform.machine()}, {os.cpu_count()} cores, numpy {np.__version__}, OpenCV {cv2.__version__},
-Python {platform.python_version()}; load of the machine at the start {load_before:.1f}; {datetime.date.today()}.
-Wanted: at least {WANTED:.0f} images a second.
-Orbits at 150 to 300 m, 45 to 65 degrees below the horizon, 1.5 x 1.5 rays a pixel, shadows, camera and JPEG included.
+Python {platform.python_version()}; load at the start {load_before:.1f}; {datetime.date.today()}.
+Target: at least {WANTED:.0f} images per second.
+Orbits at 150 to 300 m, 45 to 65 degrees below the horizon, 1.5 x 1.5 rays per pixel, shadows, camera and JPEG included.
 
 | world | images/s by the clock | images/s by CPU time of two cores | CPU s to make or load the world |
 |---|---:|---:|---:|
 {chr(10).join(rows)}
 
-By the clock: both processes as they ran, beside whatever else the machine did. By CPU time: 2 / (CPU seconds an
-image), what two cores give when nothing else runs on them. A procedural region is 900 x 900 m at 0.3 m, two dates.
+By the clock: both processes, slowed down by other work on the machine. By CPU time: 2 / (CPU seconds per image),
+which is what two otherwise idle cores would give. A procedural region is 900 x 900 m at 0.3 m, two dates.
 """
     write_text(OUT, text)
 

@@ -18,7 +18,7 @@ from tests.maps.makers import centred_affine, write_raster
 from tests.position.stand_in import ColourEmbedder, Shot, make_index, write_quilt
 
 COMMAND: Any = typer.main.get_command(app)
-EMBED = ("demo", "embed", "parts", "evaluate", "index", "locate", "calibrate", "track", "serve")
+EMBED = ("demo", "embed", "parts", "evaluate", "experiment", "index", "locate", "calibrate", "track", "fly", "serve")
 
 
 @pytest.fixture
@@ -36,6 +36,30 @@ def test_h_is_help(run: Run) -> None:
 def test_every_command_that_embeds_has_a_device() -> None:
     for name in EMBED:
         assert "--device" in {option for each in COMMAND.commands[name].params for option in each.opts}, name
+
+
+def test_the_variable_of_every_option_is_named_after_it() -> None:
+    """SKYPART_<COMMAND>_<OPTION>, or one of the few variables that several commands share."""
+    shared = {"SKYPART_DEVICE", "SKYPART_MODEL", "SKYPART_API_KEY"}
+    wrong, seen = [], 0
+
+    def check(command: Any, words: tuple[str, ...]) -> None:
+        nonlocal seen
+        for name, each in getattr(command, "commands", {}).items():
+            check(each, (*words, name))
+        for each in command.params if words else ():
+            if not hasattr(each, "is_flag") or "--help" in each.opts:
+                continue
+            long = next(name for name in each.opts if name.startswith("--"))
+            documented = "_".join(("SKYPART", *words, long[2:])).replace("-", "_").upper()
+            variable = each.envvar or "_".join(("SKYPART", *words, each.name)).replace("-", "_").upper()
+            seen += 1
+            if variable not in shared | {documented}:
+                wrong.append((variable, documented))
+
+    check(COMMAND, ())
+    assert seen > 100
+    assert not wrong
 
 
 def test_completion_can_be_installed(run: Run) -> None:
@@ -92,8 +116,11 @@ def test_track_takes_an_area_and_camera_hints(
 
 def test_a_swapped_near_is_recognised(run: Run, town: Path) -> None:
     north, east = Shot(0.0, 0.0).place
-    code, _, err = run("locate", town, "a.jpg", "--near", f"{east},{north}")
-    assert code == 2 and "is inside; give latitude first, then longitude" in err
+    for metres in (0, 300):  # at the centre of the map, and beyond its edge but within the radius
+        code, _, err = run("locate", town, "a.jpg", "--near", f"{east},{north + metres / 111_000}")
+        assert code == 2 and "is in or near it; give latitude first, then longitude" in err
+    assert "latitude first" not in run("locate", town, "a.jpg", "--near", f"{east},{north + 0.1}")[2]
+    assert "latitude first" not in run("locate", town, "a.jpg", "--near", f"{north},{east}")[2]
 
 
 def test_a_map_in_place_of_an_index_is_not_overwritten_by_the_advice(run: Run, tmp_path: Path) -> None:

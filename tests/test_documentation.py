@@ -10,6 +10,7 @@ import pytest
 from benchmarks.pictures import DRAWN, WITHOUT_A_MODEL
 
 from skypart.embedding.shipped import pinned_sha256, shipped_model
+from skypart.position.confidence import MATCHING_VERSION
 from skypart.recipe_files import RECIPES, find_recipe, recipe_names
 from skypart.version import __version__
 
@@ -110,6 +111,8 @@ def test_the_pictures_were_drawn_by_the_shipped_model() -> None:
     assert {name for _, written in DRAWN.values() for name in written} == set(record)
     for name, entry in record.items():
         assert entry["model_sha256"] == pinned_sha256(shipped_model()), f"{name}: run `make pictures`"
+        assert entry.get("matching", MATCHING_VERSION) == MATCHING_VERSION, f"{name}: run `make pictures`"
+    assert all("matching" in record[name] for name in record if name.startswith("demo-"))
 
 
 def test_the_changelog_has_the_form_of_keep_a_changelog() -> None:

@@ -94,7 +94,7 @@ def test_other_commands_say_what_to_install(arguments: list[str], extra: str, tm
     assert len(done.stderr.splitlines()) == 1
 
 
-def test_what_the_graph_cannot_do_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_the_graph_cannot_do_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(runtimes, "has_torch", lambda: False)
     for words, given in (
         ("'cuda' needs PyTorch", {"device": "cuda"}),
@@ -103,8 +103,12 @@ def test_what_the_graph_cannot_do_is_refused(monkeypatch: pytest.MonkeyPatch) ->
     ):
         with pytest.raises(SkyPartError, match=words):
             runtimes.load("default", **given)
-    with pytest.raises(SkyPartError, match=r"other\.safetensors: needs PyTorch"):
-        runtimes.load("other.safetensors")
+    (tmp_path / "other.safetensors").touch()
+    for other in (tmp_path / "other.safetensors", "owner/name"):
+        with pytest.raises(SkyPartError, match=r"(other\.safetensors|owner/name): needs PyTorch"):
+            runtimes.load(other)
+    with pytest.raises(SkyPartError, match=r"defalt: no such file, and not the name .* give `default`"):
+        runtimes.load("defalt")
     assert isinstance(runtimes.load("default", size=shipped_size()), OnnxEmbedder)
 
 

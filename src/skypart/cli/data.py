@@ -15,7 +15,7 @@ world_app = typer.Typer(no_args_is_help=True, help="Render data sets in benchmar
 def weather(
     source: Annotated[Path, typer.Argument(help="Photo, or folder of photos.")],
     out: Annotated[Path | None, typer.Argument(help="Output folder, if SOURCE is a folder.")] = None,
-    sheet: Annotated[
+    output: Annotated[
         Path | None, typer.Option("-o", "--output", help="Contact sheet to write, if SOURCE is a photo.")
     ] = None,
     condition: Annotated[str | None, typer.Option(help="For a folder: one of the ten conditions.")] = None,
@@ -30,20 +30,20 @@ def weather(
     from skypart.images.weather.sheet import save_contact_sheet
 
     if source.is_dir():
-        if out is None or condition is None or sheet is not None:
+        if out is None or condition is None or output is not None:
             raise SkyPartError(
                 f"{source}: a folder needs an output folder and --condition, and no sheet; see skypart weather --help"
             )
         done = corrupt_folder(source, out, condition, profile, seed, severity)
         typer.echo(f"{out}: {done.written} images written, {done.skipped} already there")
         return
-    if sheet is None or out is not None or (condition, profile, severity) != (None, "paper", None):
+    if output is None or out is not None or (condition, profile, severity) != (None, "paper", None):
         raise SkyPartError(
             f"{source}: a photo needs -o sheet.png, which shows all conditions of both profiles; an output folder, "
             "--condition, --profile and --severity are for folders of photos"
         )
-    save_contact_sheet(source, sheet, seed)
-    typer.echo(f"{sheet}: {source.name} in ten conditions, both profiles")
+    save_contact_sheet(source, output, seed)
+    typer.echo(f"{output}: {source.name} in ten conditions, both profiles")
 
 
 @data_app.command("check")
@@ -62,7 +62,7 @@ def data_check(
 @data_app.command("fetch")
 def data_fetch(
     name: Annotated[str | None, typer.Argument(help="Data set, or all; lists the data sets if omitted.")] = None,
-    out: Annotated[Path, typer.Option("-o", "--output", help="Parent folder; each data set gets its own.")] = Path(
+    output: Annotated[Path, typer.Option("-o", "--output", help="Parent folder; each data set gets its own.")] = Path(
         "data"
     ),
 ) -> None:
@@ -72,7 +72,7 @@ def data_fetch(
     if name is None:
         print_sets()
     else:
-        fetch(name, out, typer.echo)
+        fetch(name, output, typer.echo)
 
 
 @data_app.command("split-sues")
@@ -90,7 +90,12 @@ def data_split_sues(
 def world_make(
     out: Annotated[Path, typer.Argument(help="Output folder of the data set.")],
     source: Annotated[
-        list[str] | None, typer.Option("--from", help="`procedural`, or a raster file or folder; repeatable.")
+        list[str] | None,
+        typer.Option(
+            "--from",
+            envvar="SKYPART_WORLD_MAKE_FROM",
+            help="`procedural`, or a raster file or folder; repeatable.",
+        ),
     ] = None,
     locations: Annotated[int | None, typer.Option(help="Number of locations (default 200).")] = None,
     seed: Annotated[int, typer.Option(help="Random seed; the same seed gives the same bytes.")] = 0,
@@ -144,12 +149,12 @@ def world_make(
 @world_app.command("sheet")
 def world_sheet(
     root: Annotated[Path, typer.Argument(help="Data set written by `skypart world make`.")],
-    out: Annotated[Path, typer.Option("-o", "--out", help="Image to write.")] = Path("sheet.png"),
+    output: Annotated[Path, typer.Option("-o", "--output", "--out", help="Image to write.")] = Path("sheet.png"),
     rows: Annotated[int, typer.Option(help="Number of locations to show.")] = 8,
     start: Annotated[int, typer.Option(help="First location to show, counted from 0.")] = 0,
 ) -> None:
     """Draw a contact sheet: each location's satellite tile beside its drone views."""
     from skypart.worlds.sheet import write_sheet
 
-    write_sheet(root, out, rows, start)
-    typer.echo(f"wrote {out}")
+    write_sheet(root, output, rows, start)
+    typer.echo(f"wrote {output}")

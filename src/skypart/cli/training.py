@@ -60,9 +60,12 @@ def experiment(
     preset: Annotated[str, typer.Option(help="small (two cores), or paper (the published budget).")] = "small",
     backbone: Annotated[list[str] | None, typer.Option(help="Backbones to compare; may be repeated.")] = None,
     seed: Annotated[list[int] | None, typer.Option(help="Seeds instead of the preset's; may be repeated.")] = None,
-    override: Annotated[list[str] | None, typer.Option("--set", help="section.key=value for every training.")] = None,
+    override: Annotated[
+        list[str] | None,
+        typer.Option("--set", envvar="SKYPART_EXPERIMENT_SET", help="section.key=value for every training."),
+    ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the plan and its estimated time only.")] = False,
-    device: Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1.")] = "auto",
+    device: Annotated[str, typer.Option(envvar="SKYPART_DEVICE", help="auto, cpu, cuda, cuda:1.")] = "auto",
 ) -> None:
     """Run one comparison of the paper: train, evaluate, compare, and write tables and figures."""
     from skypart.experiments.command import run_command

@@ -92,4 +92,9 @@ def _without_torch(name: str, device: str, size: int | None, readout: str | None
         wanted = f"with readout {readout!r}" if readout else f"at {size} pixels"
         wanted = f"on {device!r}" if device != "cpu" else wanted
         raise SkyPartError(f"the default model {wanted} needs PyTorch; {install_torch()}")
+    if not is_on_hub(name) and not Path(name).exists():
+        raise SkyPartError(
+            f"{name}: no such file, and not the name of a model that runs without PyTorch; give `default` or an export "
+            f"(.onnx, .xml). For other models: {install_torch()}"
+        )
     raise SkyPartError(f"{name}: needs PyTorch; {install_torch()}, or use `default` or an export")

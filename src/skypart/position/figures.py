@@ -182,7 +182,9 @@ def draw_fixes(
         _draw_map(axes, background.draw(part), part, frame)
         for number, (fix, (found, true)) in enumerate(zip(fixes, places, strict=True), start=1):
             _draw_fix(axes, number, fix.radius_m, found, true)
-        _finish_fixes(axes, box, frame, title or f"{sum(fix.found for fix in fixes)} of {len(fixes)} photos have a fix")
+        _finish_fixes(
+            figure, axes, box, frame, title or f"{sum(fix.found for fix in fixes)} of {len(fixes)} photos have a fix"
+        )
     return figure
 
 
@@ -229,7 +231,9 @@ def _square_around_fixes(known: FloatArray, bounds: Bounds, frame: LocalFrame) -
     return middle - half, middle + half
 
 
-def _finish_fixes(axes: Axes, box: tuple[FloatArray, FloatArray], frame: LocalFrame, title: str) -> None:
+def _finish_fixes(
+    figure: Figure, axes: Axes, box: tuple[FloatArray, FloatArray], frame: LocalFrame, title: str
+) -> None:
     """Axis limits, labels in metres from a named origin, and the legend."""
     axes.set_xlim(box[0][0], box[1][0])
     axes.set_ylim(box[0][1], box[1][1])
@@ -244,7 +248,7 @@ def _finish_fixes(axes: Axes, box: tuple[FloatArray, FloatArray], frame: LocalFr
         Line2D([], [], marker="+", color=_TRUTH, ls="", markersize=10, markeredgewidth=2, label="true position"),
         Line2D([], [], color=AMBER, label="number of a photo without a fix", **number),  # type: ignore[arg-type]
     ]
-    axes.legend(handles=handles, loc="upper center", bbox_to_anchor=(0.5, -0.09), ncols=4, frameon=False)
+    figure.legend(handles=handles, loc="outside lower center", ncols=4, frameon=False)
 
 
 def draw_calibration(errors: FloatArray, confidence: FloatArray, radius: FloatArray) -> Figure:

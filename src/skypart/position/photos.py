@@ -10,6 +10,7 @@ from skypart.embedding import load_fastest
 from skypart.embedding.runtimes import is_on_hub
 from skypart.errors import SkyPartError
 from skypart.geo.footprint import Bounds
+from skypart.geo.geodesy import EARTH_RADIUS_M
 from skypart.images.decode import list_photos, read_photo
 from skypart.images.exif import read_camera_facts
 from skypart.maps.index import MapIndex
@@ -84,19 +85,22 @@ def check_prior(
 
 
 def check_prior_order(prior: Prior | None, bounds: Bounds) -> None:
-    """Raise if a point lies outside the maps, but inside with latitude and longitude swapped."""
-    if prior is None or _contains(bounds, prior.latitude, prior.longitude):
+    """Raise if no map is within the radius of a point, but one is with latitude and longitude swapped."""
+    if prior is None or _reaches(bounds, prior.latitude, prior.longitude, prior.radius_m):
         return
-    if _contains(bounds, prior.longitude, prior.latitude):
+    if abs(prior.longitude) <= 90 and _reaches(bounds, prior.longitude, prior.latitude, prior.radius_m):
         raise SkyPartError(
             f"the point {prior.latitude:g},{prior.longitude:g} to search around is outside the map, but "
-            f"{prior.longitude:g},{prior.latitude:g} is inside; give latitude first, then longitude"
+            f"{prior.longitude:g},{prior.latitude:g} is in or near it; give latitude first, then longitude"
         )
 
 
-def _contains(bounds: Bounds, latitude: float, longitude: float) -> bool:
-    """Whether a point lies in a box, which may cross the antimeridian."""
-    return bounds.south <= latitude <= bounds.north and (longitude - bounds.west) % 360 <= bounds.degrees_wide
+def _reaches(bounds: Bounds, latitude: float, longitude: float, radius_m: float) -> bool:
+    """Whether a point lies in a box, widened by a radius in metres; the box may cross the antimeridian."""
+    north = math.degrees(radius_m / EARTH_RADIUS_M)
+    east = north / max(math.cos(math.radians(latitude)), 1e-6)
+    inside = bounds.south - north <= latitude <= bounds.north + north
+    return inside and (longitude - bounds.west + east) % 360 <= bounds.degrees_wide + 2 * east
 
 
 _RANGES = {"heading": (-360, 360), "altitude": (0, 20_000), "tilt": (0, 90), "fov": (0, 179)}
