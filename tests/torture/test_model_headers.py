@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from safetensors import safe_open
@@ -11,6 +12,7 @@ from safetensors.torch import load_file, save_file
 
 from skypart.errors import SkyPartError
 from skypart.model import SkyPart
+from skypart.model.embedder import load_torch
 from skypart.model.published_weights import infer_config
 from skypart.model.storage import load_model, save_model
 
@@ -100,6 +102,21 @@ def test_weights_that_are_not_finite_are_refused(value: float, tiny_model: SkyPa
     save_model(tiny_model, path)
     with pytest.raises(SkyPartError, match=r"nan\.safetensors: weights are NaN or infinite"):
         load_model(path)
+
+
+@pytest.mark.parametrize("size", [1e20, 3e38])
+def test_weights_that_are_finite_but_huge_give_no_embeddings(size: float, tiny_model: SkyPart, tmp_path: Path) -> None:
+    """They overflow within the network, and every similarity would be NaN."""
+    with torch.no_grad():
+        for parameter in tiny_model.parameters():
+            parameter.copy_(parameter.sign() * size)
+    save_model(tiny_model, tmp_path / "huge.safetensors")
+    model = load_torch(tmp_path / "huge.safetensors")
+    photo = np.random.default_rng(0).integers(0, 256, (80, 80, 3), dtype=np.uint8)
+    with pytest.raises(SkyPartError, match="embeddings are NaN or infinite"):
+        model.embed(photo)
+    with pytest.raises(SkyPartError, match="embeddings are NaN or infinite"):
+        model.embed_with_patches(model.preprocess([photo]))
 
 
 def test_a_good_file_still_loads(tiny_model: SkyPart, tmp_path: Path) -> None:

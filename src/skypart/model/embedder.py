@@ -70,8 +70,7 @@ class TorchEmbedder(EmbedderInterface):
 
     def embed_inputs(self, inputs: Inputs) -> Vectors:
         """Embed preprocessed inputs (n, 3, size, size): (n, dim) unit rows."""
-        vectors: Vectors = self.forward(inputs).embedding.cpu().numpy()
-        return vectors
+        return _checked(self.forward(inputs))
 
     def outputs(self, images: Sequence[ImageLike], batch_size: int = 16) -> Iterator[HeadOutput]:
         """The full output of the model, batch by batch."""
@@ -101,7 +100,7 @@ class TorchEmbedder(EmbedderInterface):
             images = torch.from_numpy(inputs).to(self.device)
             tokens = backbone.finish(backbone.trunk(images, (*read, *matched)), (*read, *matched))
             output: HeadOutput = head([each.float() for each in tokens[: len(read)]])
-        return output.embedding.cpu().numpy(), _stack(tokens[len(read) :])
+        return _checked(output), _stack(tokens[len(read) :])
 
     def patch_tokens(self, inputs: Inputs) -> PatchTokens:
         """Only the patch tokens of `matched_blocks`, without embeddings."""
@@ -127,6 +126,17 @@ class TorchEmbedder(EmbedderInterface):
         """Parts, salience, layout and fusion gate of one image."""
         found = self.model.head.explain(next(self.outputs([image], 1)), 0)
         return super().explain(image) if found is None else found
+
+
+def _checked(output: HeadOutput) -> Vectors:
+    """The embeddings of an output. Finite weights can be so large that what comes out is not."""
+    if not output.embedding.isfinite().all():
+        raise SkyPartError(
+            "the model's embeddings are NaN or infinite, so its weights are damaged; download its file again, or use "
+            "an earlier checkpoint of the training"
+        )
+    vectors: Vectors = output.embedding.cpu().numpy()
+    return vectors
 
 
 def _stack(found: Sequence[Tokens]) -> PatchTokens:
