@@ -42,6 +42,8 @@ MAX_MB_PER_MINUTE, MAX_GROWTH_MB = 0.2, 10.0
 allocator takes memory in steps of some MB; a slope that one step makes is no leak, hence a median of slopes."""
 WITHIN_LIMITS = "bomb, within limits"
 """Kind of the hostile photo that is located all the same: as many pixels as a photo may have, in a few KB."""
+QUIET_ATTEMPTS = 5
+"""For the answers of the quiet server: on a crowded machine the limit of seconds may end the decoding of a bomb."""
 MAX_HANDLES_GROWTH = 40
 """More than the connections of the clients by which the number of open files may differ between two moments."""
 
@@ -354,9 +356,12 @@ def main() -> None:
         expected = {}
         with httpx.Client(base_url=url, timeout=300) as client:
             for name, data in photos.items():
-                start = time.monotonic()
-                answer = client.post("/v1/locate", files={"photo": (name, data)})
-                print(f"{name}: {answer.status_code} after {time.monotonic() - start:.1f} s", flush=True)
+                for attempt in range(QUIET_ATTEMPTS):
+                    start = time.monotonic()
+                    answer = client.post("/v1/locate", files={"photo": (name, data)})
+                    print(f"{name}: {answer.status_code} after {time.monotonic() - start:.1f} s", flush=True)
+                    if answer.status_code == 200 or attempt + 1 == QUIET_ATTEMPTS:
+                        break
                 expected[name] = comparable(answer.raise_for_status().json())
         print(f"{len(photos) - 1} photos located by the quiet server; {given.clients} clients start", flush=True)
         begun = time.monotonic()

@@ -14,6 +14,10 @@ from tests.serve.conftest import encoded
 from tests.serve.fake_service import FakeService
 from tests.serve.live import serving, wait_until
 
+UNFINISHED_PHOTO = (
+    b"POST /v1/locate HTTP/1.1\r\nHost: localhost\r\nContent-Type: multipart/form-data; boundary=x\r\n"
+    b"Content-Length: 1000\r\n\r\n--x"
+)
 UNFINISHED = b"POST /v1/none HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000\r\n\r\nabc"
 
 
@@ -107,6 +111,28 @@ def test_a_request_that_never_ends_is_dropped() -> None:
         client = connect(url, b"POST /v1/locate HTTP/1.1\r\nHost: localhost\r\nContent-Type: multipart/form-data; ")
         client.sendall(b"boundary=x\r\nContent-Length: 1000\r\n\r\n--x")
         assert drained(client) == b""
+
+
+@pytest.mark.parametrize("between", ["answered", "pipelined"])
+def test_a_later_request_of_a_connection_that_never_ends_is_dropped(between: str) -> None:
+    options = ServeOptions(port=0, request_seconds=0.5, upload_seconds=3600)
+    first, second = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n", UNFINISHED_PHOTO
+    with serving(FakeService(), options) as url:
+        client = connect(url, first + second if between == "pipelined" else first)
+        if between == "answered":
+            assert b" 200 " in client.recv(65536)
+            client.sendall(second)
+        assert b"HTTP/1.1 200" not in drained(client).removeprefix(b"HTTP/1.1 200")
+
+
+def test_empty_lines_do_not_keep_a_connection() -> None:
+    """h11 skips them before a request: they are no head, and end the wait for one."""
+    options = ServeOptions(port=0, header_seconds=0.5)
+    with serving(FakeService(), options) as url:
+        client = connect(url, b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        assert b" 200 " in client.recv(65536)
+        client.sendall(b"\r\n")
+        drained(client)
 
 
 def test_the_log_is_bounded() -> None:

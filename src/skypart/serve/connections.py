@@ -76,20 +76,22 @@ class BoundedProtocol(H11Protocol):
         self._head_timer = self.loop.call_later(self.bounds.options.header_seconds, transport.close)
 
     def data_received(self, data: bytes) -> None:
-        """Parse what arrived, and start or stop the timers."""
+        """Parse what arrived; a head that is not complete has a time limit."""
         super().data_received(data)
-        if self.busy and self._head_timer is not None:
-            self._head_timer.cancel()
-            self._head_timer = None
-            self._request_timer = self.loop.call_later(self.bounds.options.request_seconds, self.drop)
-        elif not self.busy and self._head_timer is None and self.conn.trailing_data[0]:
+        if not self.busy and self._head_timer is None and not self.transport.is_closing():
             self._head_timer = self.loop.call_later(self.bounds.options.header_seconds, self.transport.close)
+
+    def handle_events(self) -> None:
+        """Begin the next request, whether it arrived just now or behind the one before: each has its time limit."""
+        before = self.cycle
+        super().handle_events()
+        if self.busy and self.cycle is not before:
+            self._stop_timers()
+            self._request_timer = self.loop.call_later(self.bounds.options.request_seconds, self.drop)
 
     def on_response_complete(self) -> None:
         """End the connection if the client has not sent its whole request: nobody reads the rest."""
-        if self._request_timer is not None:
-            self._request_timer.cancel()
-            self._request_timer = None
+        self._stop_timers()
         unfinished = self.conn.their_state is h11.SEND_BODY
         super().on_response_complete()
         if unfinished and not self.transport.is_closing():
@@ -114,11 +116,15 @@ class BoundedProtocol(H11Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Stop the timers."""
+        self._stop_timers()
+        self.bounds.remove(self)
+        super().connection_lost(exc)
+
+    def _stop_timers(self) -> None:
         for timer in (self._head_timer, self._request_timer):
             if timer is not None:
                 timer.cancel()
-        self.bounds.remove(self)
-        super().connection_lost(exc)
+        self._head_timer = self._request_timer = None
 
 
 def bounded_protocol(options: ServeOptions) -> type[BoundedProtocol]:
