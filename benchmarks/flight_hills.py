@@ -22,6 +22,7 @@ import rasterio
 from benchmarks.flight_frames import FRAME_EDGE, SEED, headings
 from benchmarks.flight_rendered import COMPASS_DEG, HEIGHT_M, TILT_DEG, VIEWS, to_fix, to_row
 from benchmarks.flight_simulation import RATE_HZ, simulate_flight
+from numpy.typing import NDArray
 from rasterio.transform import from_origin
 
 from skypart.atomic import write_text
@@ -30,6 +31,7 @@ from skypart.embedding import load
 from skypart.geo.geodesy import distance_m
 from skypart.maps.build import build_index
 from skypart.maps.index import MapIndex
+from skypart.position.camera import drone_position
 from skypart.position.confidence import MATCHING_VERSION
 from skypart.position.fix import Fix, Hints, Place
 from skypart.position.locate import Locator
@@ -99,7 +101,7 @@ def located(work: Path, world: World) -> tuple[list[tuple[Place, Hints, Fix]], P
     locator, look = Locator(MapIndex(index), embedder), sample_appearance(rng, "drone")
     lighting, file = Lighting(world.drone, look), work / f"{name}-fixes.jsonl"
     lines = file.read_text(encoding="utf-8").splitlines() if file.is_file() else []
-    kept = {int(row["step"]): row for row in map(json.loads, lines)}
+    kept = {int(row["step"]): row for row in map(json.loads, lines[1:])}
     off = rng.normal(size=3)
     found = []
     for step in range(0, len(path.seconds), round(EVERY_S * RATE_HZ)):
@@ -119,11 +121,23 @@ def located(work: Path, world: World) -> tuple[list[tuple[Place, Hints, Fix]], P
             image = render_drone(world, pose, FRAME_EDGE, look, np.random.default_rng([SEED, NUMBER, step]), lighting)
             row = to_row(step, locator.locate(image, name=str(step), hints=hints))
             with file.open("a", encoding="utf-8") as stream:
+                if stream.tell() == 0:
+                    stream.write(json.dumps({"version": code_version(), "matching": MATCHING_VERSION}) + "\n")
                 stream.write(json.dumps(row) + "\n")
             kept[step] = json.loads(json.dumps(row))
             console.print(f"{step / RATE_HZ:.0f} s, {row['seconds']:.1f} s")
         found.append((Place(*world.lonlat(x, y)[::-1]), hints, to_fix(kept[step])))
     return found, takeoff
+
+
+def without_heights(fix: Fix, hints: Hints) -> Fix:
+    """The fix with the drone's position by the match's size, or else by its height over a plane."""
+    assert fix.latitude is not None and fix.longitude is not None
+    place = drone_position(
+        latitude=fix.latitude, longitude=fix.longitude, heading=fix.heading_deg, ground_m=fix.ground_m, hints=hints
+    )
+    assert place is not None
+    return replace(fix, drone_latitude=place.latitude, drone_longitude=place.longitude)
 
 
 def away(true: Place, fix: Fix) -> float:
@@ -150,19 +164,34 @@ def main() -> None:
     frames, takeoff = located(work, world)
     takeoff_m = terrain.height(*takeoff)
     fixes = [(true, hints, fix) for true, hints, fix in frames if fix.found]
-    over_heights = np.array([away(true, add_terrain(fix, hints, terrain, takeoff_m)) for true, hints, fix in fixes])
-    lens = np.array([away(true, fix) for true, _, fix in fixes])
     level = Terrain(np.full_like(terrain.heights, takeoff_m), terrain.inverse, terrain.to_raster)
-    plane = np.array([away(true, add_terrain(fix, hints, level, takeoff_m)) for true, hints, fix in fixes])
+
+    def errors(heights: Terrain | None, lens: float | None) -> NDArray[np.float64]:
+        """(n,) metres. lens: its angle of view in degrees, as it is taken to be; None if it is unknown."""
+        found = []
+        for true, given, fix in fixes:
+            hints, fix = replace(given, fov_deg=lens), without_heights(fix, replace(given, fov_deg=lens))
+            found.append(away(true, fix if heights is None else add_terrain(fix, hints, heights, takeoff_m)))
+        return np.array(found)
+
+    made = json.loads((work / "hills-fixes.jsonl").read_text(encoding="utf-8").splitlines()[0])
     low, high = float(np.nanmin(terrain.heights)), float(np.nanmax(terrain.heights))
-    columns = {"a plane at the take-off's height": plane, "the size of the match": lens, "--dem": over_heights}
+    columns = {
+        "no lens: a plane at the take-off's height": errors(level, None),
+        "no lens: `--dem`": errors(terrain, None),
+        "the lens and the match's size": errors(None, FOV),
+        "the lens and the match's size, and `--dem`": errors(terrain, FOV),
+        "a lens that is 5 % off, and the match's size": errors(None, 1.05 * FOV),
+        "the same, and `--dem`": errors(terrain, 1.05 * FOV),
+    }
     lines = [
         f"A level flight {HEIGHT:.0f} m above the take-off, over a rendered {STYLE} on hills: the ground lies between",
         f"{low - takeoff_m:.0f} and {high - takeoff_m:+.0f} m of the take-off. The camera looks {TILT:.0f} degrees "
         "down. The hints have the errors above.",
         f"{len(fixes)} of {len(frames)} frames got a fix. The raster has cells of {CELL_M:.0f} m. Errors are those of "
         "the drone's own",
-        "position. Without `--dem` the match's size gives the distance if the lens is known, as it was here.",
+        "position. With a lens the size of the match gives the distance, even without heights. All frames were located",
+        "with the right lens; the other rows change it afterwards.",
         "",
         "| the drone's position from | mean error | median error | largest error |",
         "|---|---|---|---|",
@@ -171,7 +200,7 @@ def main() -> None:
             for name, each in columns.items()
         ),
         "",
-        f"Located with skypart {code_version()}, matching {MATCHING_VERSION}.",
+        f"Located with skypart {made['version']}, matching {made['matching']}.",
     ]
     write_text(work / "hills.json", json.dumps({"lines": lines}, indent=1) + "\n")
     console.print("\n".join(lines))

@@ -1,6 +1,7 @@
 """Over hills, the drone's position is computed with heights, and is at least twice as good as with a plane."""
 
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -85,6 +86,42 @@ def test_over_hills_the_error_of_the_drone_is_at_most_half_of_that_over_a_plane(
             errors.append(float(metres))
     assert np.mean(over_heights) < 0.5 * np.mean(plane)
     assert np.median(over_heights) < 8.0 < np.median(plane)
+
+
+@pytest.mark.parametrize(("height_error", "lens_error"), [(15.0, 0.0), (0.0, 0.1)])
+def test_heights_and_the_match_s_size_make_up_for_each_other(
+    terrain: Terrain, height_error: float, lens_error: float
+) -> None:
+    """A wrong height and a wrong lens: the mean is nearer than the worse of both, and between them."""
+    takeoff, tilt, heading, altitude = degrees(50.0, -100.0), 50.0, 30.0, hill(50.0, -100.0) + 120.0
+    ground = march((0.0, 0.0, altitude), heading, tilt)
+    seen, distance = degrees(*ground), (altitude - hill(*ground)) / math.sin(math.radians(tilt))
+    hints = Hints(tilt_deg=tilt, altitude_m=120.0 + height_error, fov_deg=50.0)
+    size = 2.0 * distance * math.tan(math.radians(25.0)) * (1.0 + lens_error)
+    place = drone_position(
+        latitude=seen.latitude, longitude=seen.longitude, heading=heading, ground_m=size, hints=hints
+    )
+    assert place is not None
+    fix = Fix(photo="a", latitude=seen.latitude, longitude=seen.longitude, heading_deg=heading, ground_m=size)
+    by_size = replace(fix, drone_latitude=place.latitude, drone_longitude=place.longitude)
+    takeoff_m = terrain.height(*takeoff)
+    true, errors = degrees(0.0, 0.0), []
+    for each in (
+        by_size,
+        add_terrain(by_size, replace(hints, fov_deg=None), terrain, takeoff_m),
+        add_terrain(by_size, hints, terrain, takeoff_m),
+    ):
+        assert each.drone_latitude is not None and each.drone_longitude is not None
+        metres = distance_m(
+            latitude=true.latitude,
+            longitude=true.longitude,
+            to_latitude=each.drone_latitude,
+            to_longitude=each.drone_longitude,
+        )
+        errors.append(float(metres))
+    size_error, height_only, both = errors
+    assert min(size_error, height_only) < 1.0 and max(size_error, height_only) > 8.0
+    assert min(size_error, height_only) < both < 0.85 * max(size_error, height_only)
 
 
 def test_the_line_of_sight_meets_the_ground_where_the_ray_does(terrain: Terrain) -> None:

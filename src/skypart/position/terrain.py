@@ -23,6 +23,12 @@ STEP_M = 2.0
 """Step along a line of sight, in metres."""
 MAX_SIGHT_M = 5_000.0
 ITERATIONS = 30
+HEIGHT_ERROR_M = 3.0
+"""Standard deviation of a height from flight data together with that of the ground."""
+SIZE_ERROR = 0.03
+"""Standard deviation of a distance that follows from the match's size and the lens, as a share of it."""
+TILT_ERROR = math.radians(1.0)
+"""Standard deviation of the camera's tilt."""
 
 
 @dataclass(frozen=True)
@@ -152,7 +158,11 @@ def _read_heights(
 
 
 def add_terrain(fix: Fix, hints: Hints, terrain: Terrain, takeoff_m: float | None) -> Fix:
-    """A fix whose drone position is computed over heights; unchanged if tilt or height are unknown."""
+    """A fix whose drone position is computed over heights; unchanged if tilt or height are unknown.
+
+    With a lens the size of the match measures the distance, too; then the position is the mean of both, weighted by
+    their errors.
+    """
     if fix.latitude is None or fix.longitude is None or hints.tilt_deg is None or hints.altitude_m is None:
         return fix
     heading = fix.heading_deg if fix.heading_deg is not None else hints.heading_deg
@@ -165,7 +175,33 @@ def add_terrain(fix: Fix, hints: Hints, terrain: Terrain, takeoff_m: float | Non
     )
     if found is None:
         return fix
-    return replace(fix, drone_latitude=found[0].latitude, drone_longitude=found[0].longitude)
+    place, above = found[0], found[1] - terrain.height(fix.latitude, fix.longitude)
+    by_size = fix.ground_m is not None and hints.fov_deg is not None
+    if by_size and fix.drone_latitude is not None and fix.drone_longitude is not None:
+        share = _share_of_heights(max(above, 1.0), math.radians(min(hints.tilt_deg, 89.0)))
+        place = Place(
+            share * place.latitude + (1.0 - share) * fix.drone_latitude,
+            fix.drone_longitude + share * _east(place.longitude - fix.drone_longitude),
+        )
+    return replace(fix, drone_latitude=place.latitude, drone_longitude=place.longitude)
+
+
+def _share_of_heights(above: float, tilt: float) -> float:
+    """Weight of the position by heights in the mean with that by the match's size, 0..1.
+
+    above: metres of the drone above the photo's centre. tilt: radians. A wrong tilt shifts both to the same side, that
+    by heights further.
+    """
+    by_heights, by_size = above * TILT_ERROR / math.sin(tilt) ** 2, above * TILT_ERROR
+    common = by_heights * by_size
+    heights = (HEIGHT_ERROR_M / math.tan(tilt)) ** 2 + by_heights**2
+    size = (SIZE_ERROR * above / math.tan(tilt)) ** 2 + by_size**2
+    return min(max((size - common) / (heights + size - 2.0 * common), 0.0), 1.0)
+
+
+def _east(degrees: float) -> float:
+    """A difference of longitudes, -180..180."""
+    return (degrees + 180.0) % 360.0 - 180.0
 
 
 def parse_place(text: str, option: str) -> Place:
