@@ -10,14 +10,17 @@ page; change it here.
 """
 
 import argparse
+import datetime
 import json
 import os
 import re
+import shlex
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +35,7 @@ from skypart.atomic import write_text
 from skypart.embedding.patches import COMPACT_CHANNELS
 from skypart.maps.store import Circle, ViewBatch
 from skypart.maps.store.embedded import EmbeddedStore
+from skypart.training.checkpoint import code_version
 
 RESULTS = Path(__file__).resolve().parents[1] / "docs" / "results"
 SCALE = RESULTS.parent / "scale.md"
@@ -139,12 +143,12 @@ def measure_search(stores: tuple[int, ...] = (50_000, 250_000), queries: int = 1
             store.add(ViewBatch("town", views.astype(np.float16), table))
             photos = draw_photos(land, views[:: count // queries][:queries], 0.7, rng)
             store.search(photos[:1], 10)
-            exact += [processor_ms(lambda photo=photo: store.search(photo[None], 10)) / count for photo in photos]
+            exact += [processor_ms(partial(store.search, photo[None], 10)) / count for photo in photos]
             for radius in (500.0, 3_000.0, 6_000.0, 9_000.0):
                 area = Circle(latitude=0.05, longitude=0.25, radius_m=radius)
                 inside = len(store.snapshot().positions_within(area))
                 for photo in photos:
-                    spans.append(processor_ms(lambda photo=photo, area=area: store.search(photo[None], 10, area)))
+                    spans.append(processor_ms(partial(store.search, photo[None], 10, area)))
                     terms.append((1.0, inside, count))
     fixed, each, compared = np.linalg.lstsq(np.array(terms), np.array(spans), rcond=None)[0]
     return {
@@ -189,7 +193,7 @@ def dollars(value: float) -> str:
 
 
 def milliseconds(value: float) -> str:
-    """Milliseconds, seconds or hours."""
+    """Milliseconds or seconds."""
     return f"{value:.1f} ms" if value < 1e3 else f"{value / 1e3:,.0f} s"
 
 
@@ -291,6 +295,7 @@ def page(found: Sequence[Costs], speed: dict[str, Any], vectors: dict[str, Any],
         f"Measured: {rate:.2f} views per core second of the default model at {speed['input_px']} px,",
         f"from {speed['views']} views of {speed['map']}: {speed['reading_cpu_ms']:.0f} ms of CPU to read one,",
         f"{speed['embedding_cpu_ms']:.0f} ms to embed it. The load average was {speed['load_average']:.1f}.",
+        f"With {speed['measured_with']}.",
         f"Measured: {vectors['views']:,} vectors, [scale-vectors](scale-vectors.md).",
         "",
         "## Views",
@@ -331,7 +336,7 @@ def page(found: Sequence[Costs], speed: dict[str, Any], vectors: dict[str, Any],
         "|---|---:|---:|---:|---:|",
         *rows["search"],
         "",
-        "A million queries, in processor time at the price of a core hour:",
+        "A million queries, at the price of a core hour:",
         "",
         "| region | exact | by codes | with the prior area |",
         "|---|---:|---:|---:|",
@@ -360,7 +365,9 @@ def main() -> None:
     options = parser.parse_args()
     recorded = RESULTS / "scale-model.json"
     if options.measure is not None:
-        write_text(recorded, json.dumps(measure(options.measure) | measure_search(), indent=1) + "\n")
+        with_what = f"`python {shlex.join(sys.argv)}` on {datetime.date.today().isoformat()}, skypart {code_version()}"
+        measured = measure(options.measure) | measure_search() | {"measured_with": with_what}
+        write_text(recorded, json.dumps(measured, indent=1) + "\n")
     speed = json.loads(recorded.read_text())
     vectors = json.loads((RESULTS / "scale-vectors.json").read_text())
     assumed = Assumptions()
