@@ -1,6 +1,7 @@
 """The test data of the default model: worlds, dates, frames, and images changed as in flight. None was trained on.
 
-Used by benchmarks/default_model.py and others; each function takes an `Embed`, which turns images into unit rows for each readout.
+Used by benchmarks/default_model.py and others; each function takes an `Embed`, which turns images into
+unit rows for each readout.
 """
 
 import argparse
