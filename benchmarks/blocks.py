@@ -1,10 +1,10 @@
-"""How many of the backbone's blocks should learn?
+"""How many of the backbone's blocks should be trained?
 
     python benchmarks/blocks.py --data runs/default-model/data/cities-5 --tests runs/default-model/test/real ...
 
-trains the first stage's recipe on some of the places, small, from the untrained backbone, with the last 2, 4, 6 and all
-10 of the ten blocks learning that the head reads: same places, draws and steps. R@1 on test worlds and the processor
-time of training go to docs/results/blocks.md.
+trains the first stage's recipe on some of the places, at a small size, from the untrained backbone. Of the ten blocks
+that the head reads, the last 2, 4, 6 or all 10 are trained, with the same places, draws and steps. R@1 on test worlds
+and the CPU time of training are written to docs/results/blocks.md.
 """
 
 import argparse

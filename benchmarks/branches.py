@@ -2,7 +2,7 @@
 
     python benchmarks/branches.py MODEL --size 224 runs/default-model/test/real ...
 
-Prints D->S / S->D in per cent, as benchmarks/default_model.py measures them.
+Prints D->S / S->D in percent, as benchmarks/default_model.py measures them.
 """
 
 import argparse

@@ -1,8 +1,8 @@
-"""How long `skypart data check` takes for 60,200 images that are on disk and warm, headers only.
+"""How long `skypart data check` takes to read the headers of 60,200 images that are in the file cache.
 
     python benchmarks/data_check.py       writes docs/results/data-check-speed.md
 
-The set has SUES-200's raw form, 512 x 512 JPEGs, 75 drone images an altitude; it is written to a temporary folder.
+The set has the raw layout of SUES-200, with 512 x 512 JPEGs and 75 drone images per altitude, in a temporary folder.
 """
 
 import datetime

@@ -1,10 +1,10 @@
-"""224 against 336 px: the shipped model trained on for a few steps at each size, from the same pictures.
+"""Input size, 224 or 336 px: the shipped model after a few more training steps at each size, on the same images.
 
     python benchmarks/input_size.py --shared ../shared
 
-trains the last stage's recipe on from the shipped model at 224 and at 336 px, on that stage's pictures (320 px; same
-draws, same steps), and writes R@1 on real test places, rendered at 384 px so that neither size enlarges them, to
-docs/results/input-size.md, with the processor time an image takes to embed at each size.
+continues training from the shipped model with the last stage's recipe at 224 and at 336 px, on the images of that stage
+(320 px; same draws, same steps). It writes R@1 on real test places, rendered at 384 px so that neither size enlarges
+them, and the CPU time of embedding an image at each size to docs/results/input-size.md.
 """
 
 import argparse

@@ -1,11 +1,11 @@
-"""Does it pay to keep the frozen blocks' tokens, so that a long run computes them once?
+"""Is it worth caching the tokens of frozen blocks, so that a long run computes them only once?
 
     python benchmarks/kept_tokens.py --data runs/default-model/data/real --tests runs/default-model/test/real ...
 
-trains the first stage's recipe on some of the places, small, twice from the same start: with each image cropped, lit
-and weathered anew at every draw, and with a few such variants of each image drawn once, their tokens after the last
-frozen block kept in memory. The kept run makes as many steps as fit into the fresh one's time, its own preparation
-included. R@1 on test worlds goes to docs/results/kept-tokens.md.
+trains the first stage's recipe on some of the places, at a small size, twice from the same start. One run augments each
+image whenever it is drawn. The other draws a few variants of each image once and caches their tokens after the last
+frozen block. Given time, it also runs as many steps as the first one could, including the preparation. R@1 on test
+worlds is written to docs/results/kept-tokens.md.
 """
 
 import argparse

@@ -1,4 +1,4 @@
-"""Does it learn? Full SkyPart against CLS-only, trained the same way, on rendered worlds, three seeds.
+"""Does the head learn? Full SkyPart and CLS-only, trained the same way, on rendered worlds, with three seeds.
 
     python benchmarks/learning.py --backbone ../shared/weights/dinov2_vits14_descendant.safetensors
 

@@ -1,10 +1,10 @@
-"""Speed and memory of the retrieval metrics on The full size of University-1652, against a plain per-query loop.
+"""Speed and memory of the retrieval metrics at the size of University-1652, compared with a plain loop over queries.
 
     python benchmarks/metrics.py        writes docs/results/metrics-speed.md
 
 The plain loop does what the benchmarks' evaluation code does: for each query one matrix-vector product, a full
-argsort of the gallery, the positions of the positives in it, and the AP from them. Both run in this one process,
-one after the other, on the same random features (768-D, float32), the loop on all queries.
+argsort of the gallery, the positions of the positives in it, and the AP from them. Both run in the same process,
+one after the other, on the same random features (768-D, float32) and all queries.
 """
 
 import os

@@ -1,4 +1,4 @@
-"""How a benchmark's page ends and is written."""
+"""Write the page of a benchmark, with the command, date, machine and version at its end."""
 
 import datetime
 import os

@@ -1,4 +1,4 @@
-"""Sizes, times and money for a town, a county, a country and the planet, from what was measured on this machine.
+"""Size, time and cost of indexing a town, a county, a country and the planet, from what was measured on this machine.
 
     python benchmarks/scale_model.py                          writes docs/results/scale-model.md, fills docs/scale.md
     python benchmarks/scale_model.py --measure town.tif       measures this machine first

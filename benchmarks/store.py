@@ -1,10 +1,10 @@
-"""Speed, memory and recall of the store of views, beside plain FAISS in the same run.
+"""Speed, memory and recall of the store of views, compared with plain FAISS in the same run.
 
     python benchmarks/store.py                        writes docs/results/store-speed.md
     python benchmarks/store.py --views 20000 --out /tmp/store.md      a quick look
 
-100,000 and 1,000,000 views of 768 numbers (see store_views.py), on one core. Single queries go to all engines in
-turns, so that all meet the same load of the machine; memory is that of a process that does nothing else.
+100,000 and 1,000,000 views of 768 numbers (see store_views.py), on one core. Single queries alternate between the
+engines, so that all see the same load of the machine; memory is that of a process that does nothing else.
 """
 
 import argparse

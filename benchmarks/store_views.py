@@ -1,4 +1,4 @@
-"""Embeddings that lie as those of maps do, for measuring the store: no model is needed to make a million."""
+"""Embeddings distributed like those of maps, for measuring the store: a million of them need no model."""
 
 from dataclasses import dataclass
 

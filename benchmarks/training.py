@@ -2,7 +2,7 @@
 
     python benchmarks/training.py       writes docs/results/training-speed.md and .json
 
-All ratios are taken inside one run with interleaved repetitions, so that the machine's mood hits both sides alike.
+All ratios are taken inside one run with interleaved repetitions, so that other load affects both sides alike.
 The backbone is a ViT-S/14 with random weights: speed does not depend on their values.
 """
 

@@ -1,6 +1,7 @@
-"""What the default model is judged on: worlds, dates, frames and what flights do to pictures; none trained on.
+"""The test data of the default model: worlds, dates, frames, and images changed as in flight. None was trained on.
 
-Used by benchmarks/default_model.py and others; each function takes an `Embed`, from pictures to unit rows by readout.
+Used by benchmarks/default_model.py and others; each function takes an `Embed`, which turns images into
+unit rows for each readout.
 """
 
 import argparse

@@ -1,4 +1,4 @@
-"""Which model should ship? Compares models on places that are in no reported column, so that these stay untouched.
+"""Which model should ship? Compares models on validation places, so that the reported test places decide nothing.
 
     python benchmarks/validation.py default runs/default-model/tried-night-and-grey/model.safetensors [--shares 0.5]
 

@@ -1,7 +1,7 @@
-"""CPU time of every weather cell at 512x512 on one core, SkyPart against imgaug 0.4.0, in one run.
+"""CPU time of every weather condition at 512x512 on one core, SkyPart and imgaug 0.4.0 in one run.
 
 Usage: .venv/bin/python benchmarks/weather.py [--draws 10]
-Makes the throw-away imgaug environment itself. The two run in turns, so that both meet the same load of the machine.
+Creates a temporary environment for imgaug. The two alternate, so that both see the same load of the machine.
 Writes docs/results/weather-speed.md and .json.
 """
 

@@ -1,9 +1,9 @@
-"""Drone images a second at 512x512 on two processes, procedural and real worlds.
+"""Drone images rendered per second at 512x512 by two processes, for procedural and real worlds.
 
     python benchmarks/worlds.py [--images 40]        writes docs/results/worlds-speed.md
 
-Each process loads its worlds first; then both draw SUES-200 views (four altitudes, an orbit each, 1.5 x 1.5 rays a
-pixel, shadows, camera, JPEG coding) and are timed together from the first picture to the last. CPU time is that of
+Each process loads its worlds first; then both draw SUES-200 views (four altitudes, an orbit each, 1.5 x 1.5 rays per
+pixel, shadows, camera, JPEG coding) and are timed together from the first image to the last. CPU time is that of
 the two processes alone, so it says what an otherwise idle machine would do when other work shares the cores.
 """
 

@@ -18,7 +18,9 @@ from skypart import Index, SkyPartError, api
 from skypart.geo.geodesy import distance_m
 from skypart.position import html_map, photos
 from skypart.position.fix import Hints, Prior
+from skypart.position.flight import Flight
 from skypart.position.track import TrackPoint
+from skypart.telemetry.record import Telemetry
 from tests.position.stand_in import OPTIONS, SURE, ColourEmbedder, Shot, make_index, quilt, write_quilt
 
 HERE = Shot(120.0, -90.0, 90.0, 100.0)
@@ -248,3 +250,20 @@ def test_track_takes_flight_data(index: Index, tmp_path: Path) -> None:
     assert len(track) == 8 and all(point.latitude is not None for point in track)
     with pytest.raises(SkyPartError, match="no such file; give flight data"):
         index.track(video, telemetry=tmp_path / "none.srt")
+
+
+def test_track_passes_on_the_offset_of_the_clock(index: Index, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    offsets = []
+
+    def follow(*_: object, telemetry: Telemetry, **__: object) -> Flight:
+        offsets.append(telemetry.offset_s)
+        return Flight(points=[], skipped=0, written=[], scores={})
+
+    monkeypatch.setattr(api, "follow_flight", follow)
+    flight = tmp_path / "flight.csv"
+    flight.write_text("time_s,heading_deg\n0,90\n1,90\n")
+    index.track("a.mp4", telemetry=flight)
+    index.track("a.mp4", telemetry=flight, offset_s=-2.5)
+    assert offsets == [0.0, -2.5]
+    with pytest.raises(SkyPartError, match="offset"):
+        index.track("a.mp4", telemetry=flight, offset_s="soon")  # type: ignore[arg-type]

@@ -179,6 +179,7 @@ def test_a_full_disk_is_told_in_flight_and_at_its_end(run: Run, flight: Path, na
         assert name in rows[-1]["problem"]
 
 
+@pytest.mark.slow
 def test_ctrl_c_ends_the_command_and_leaves_a_whole_track(flight: Path, tmp_path: Path) -> None:
     """A process of its own gets SIGINT after its first line."""
     track = tmp_path / "track.gpx"

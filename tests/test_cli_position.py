@@ -231,6 +231,7 @@ def test_a_folder_that_is_not_an_index_raises_with_a_remedy(run: Run, tmp_path: 
         assert code == 2 and "no map index; create one with `skypart index" in err
 
 
+@pytest.mark.slow
 def test_calibrate_writes_a_report_and_stores_the_calibration(run: Run, tmp_path: Path) -> None:
     index = make_index(tmp_path / "town.skyindex", [write_quilt(tmp_path / "town.tif")]).folder
     labelled = labelled_photos(tmp_path / "photos", 32, 6)
@@ -276,7 +277,9 @@ def check_track(text: str, suffix: str) -> None:
     assert max(off(*each, shot) for each, shot in zip(places, ALONG, strict=True)) < 25
 
 
-@pytest.mark.parametrize("suffix", [".gpx", ".geojson", ".csv", ".kml"])
+@pytest.mark.parametrize(
+    "suffix", [".gpx", *(pytest.param(each, marks=pytest.mark.slow) for each in (".geojson", ".csv", ".kml"))]
+)
 def test_track_writes_a_folder_of_photos_in_every_format(suffix: str, run: Run, town: Path, tmp_path: Path) -> None:
     folder = tmp_path / "flight"
     folder.mkdir()

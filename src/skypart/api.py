@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, fields
 from datetime import datetime
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 import numpy as np
 from PIL import Image
@@ -32,6 +32,7 @@ from skypart.maps.views import ViewOptions, view_options
 from skypart.position.camera import hints_from_facts, merge_hints
 from skypart.position.fix import Fix, Hints, Prior
 from skypart.position.flight import follow_flight
+from skypart.position.fly import join_clocks
 from skypart.position.html_map import fix_html, show_html, track_html
 from skypart.position.locate import Locator
 from skypart.position.photos import check_prior, check_prior_order, open_locator, read_hints
@@ -231,6 +232,7 @@ class Index:
         interval_s: float = 1.0,
         max_speed: float = 25.0,
         telemetry: StrPath | None = None,
+        offset_s: float | Literal["auto"] = 0.0,
         truth: StrPath | None = None,
         near: tuple[float, float] | None = None,
         radius_m: float | None = None,
@@ -242,11 +244,15 @@ class Index:
         """Follow a flight: locate the frames of a video or the photos of a folder, and filter the fixes into one path.
 
         rate_hz: frames per second to use from a video. interval_s: seconds between photos that have no time. max_speed:
-        of the drone, m/s. telemetry: flight data (.srt, .csv or .tlog), on the clock of the video. truth: a CSV of true
-        positions, to score the track. The others are those of `locate`.
+        of the drone, m/s. telemetry: flight data (.srt, .csv or .tlog). offset_s: how far its clock is ahead of the
+        video's, in seconds; `auto` estimates it from turns. truth: a CSV of true positions, to score the track. The
+        others are those of `locate`.
         """
         source = Path(flight)
         collector = _Collector(source)
+        data = None if telemetry is None else read_telemetry(Path(telemetry), fixed_tilt=tilt_deg)
+        if data is not None:
+            join_clocks(source, data, str(offset_s))
         followed = follow_flight(
             self._locator,
             source,
@@ -256,7 +262,7 @@ class Index:
             interval_s=interval_s,
             truth=None if truth is None else Path(truth),
             prior=_prior(near, radius_m),
-            telemetry=None if telemetry is None else read_telemetry(Path(telemetry), fixed_tilt=tilt_deg),
+            telemetry=data,
             hints=_hints(heading_deg, altitude_m, tilt_deg, fov_deg),
         )
         return Track(

@@ -119,9 +119,7 @@ def _show_page(locator: Locator, photos: Path, index: Path, page: bool | None, c
 def fix_table(fixes: Sequence[Fix], photos: Sequence[LabelledPhoto]) -> Table:
     """One row per photo: position, 95 % radius, error and confidence."""
     name = Column("photo", no_wrap=True)
-    table = Table(
-        "", name, "latitude", "longitude", "95 %", "error", "confidence", "", padding=(0, 1, 0, 0), box=SIMPLE
-    )
+    table = Table("", name, "latitude", "longitude", "95 %", "error", "conf.", "", padding=(0, 1, 0, 0), box=SIMPLE)
     for number, (fix, photo) in enumerate(zip(fixes, photos, strict=True), start=1):
         if fix.latitude is None or fix.longitude is None or fix.radius_m is None:
             table.add_row(str(number), escape(photo.path.name), "", "", "", "", f"{fix.confidence:.2f}", "no fix")

@@ -435,6 +435,7 @@ def test_a_disk_that_is_too_small_is_reported_before_training(
         run_experiment(str(plan), Options(out=tmp_path / "out", data=sues, device="cpu"))
 
 
+@pytest.mark.slow
 def test_a_disk_that_fills_keeps_finished_runs(sues: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     plan = write_plan(tmp_path, sues, PLAN.replace('weather = ["paper"]', ""))
     options = Options(out=tmp_path / "out", data=sues, device="cpu", seeds=(1,))
@@ -529,6 +530,7 @@ def test_paths_inside_of_a_comparison_move_with_it(key: str, tmp_path: Path) -> 
     assert jobs[1].finished
 
 
+@pytest.mark.slow
 def test_departures_at_inference_and_the_polar_warp_run_end_to_end(sues: Path, tmp_path: Path) -> None:
     rows = "".join(
         f'[[rows]]\nname = "{name}"\nrun = "SkyPart"\nwrapper = "{name}"\n'

@@ -380,6 +380,7 @@ def test_a_large_jpeg_stays_upright(tmp_path: Path) -> None:
     np.testing.assert_array_equal(read_photo(turned, 100), np.rot90(read_photo(upright, 100), -1))
 
 
+@pytest.mark.slow
 def test_small_photos_and_other_formats_are_decoded_whole(tmp_path: Path) -> None:
     image = read_rgb(large_photo(tmp_path / "large.jpg"))
     Image.fromarray(image).save(tmp_path / "large.png")

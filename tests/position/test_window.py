@@ -94,6 +94,7 @@ def test_ambiguous_photos_are_settled_by_their_neighbours(seed: int) -> None:
     assert (points[said[0]].protection_m or math.inf) > (points[said[0]].radius_m or 0)
 
 
+@pytest.mark.slow
 def test_nothing_is_claimed_where_no_path_is_consistent() -> None:
     claimed = 0
     for seed in range(40):

@@ -27,6 +27,7 @@ from tests.scale.s3_server import free_port
 from tests.scale.test_replicas import locate, process, wait_for
 
 pytest.importorskip("milvus_lite", reason="the extra `milvus` is not installed")
+pytestmark = pytest.mark.slow  # Milvus Lite is a process of its own
 SHOTS = [Shot(120.0 - 20.0 * number, -90.0, 90.0, 100.0) for number in range(4)]
 CHOICES = {
     "recorded": ("milvus.skyindex", ""),
@@ -113,7 +114,6 @@ def test_locate_gives_the_same_fixes(choice: str, folder: Path) -> None:
             assert re.findall(r"-?\d+\.\d{6}", found) == re.findall(r"-?\d+\.\d{6}", expected) != []
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("choice", CHOICES)
 def test_track_writes_the_same_track(choice: str, folder: Path, tmp_path: Path) -> None:
     call("track", folder / "embedded.skyindex", folder / "flight", "-o", tmp_path / "expected.csv")
@@ -137,7 +137,6 @@ def test_serve_answers_the_same(choice: str, folder: Path, monkeypatch: pytest.M
     assert answers[0] == answers[1] and answers[0]["found"]
 
 
-@pytest.mark.slow
 def test_calibrate_fits_the_same_calibration(folder: Path, tmp_path: Path) -> None:
     labelled = labelled_photos(tmp_path / "labelled", 32, 10)
     fitted = []
@@ -203,7 +202,6 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-@pytest.mark.slow
 def test_index_on_ray_into_milvus_is_served_as_a_local_index_is(folder: Path, model: Path, tmp_path: Path) -> None:
     """Processes of their own from the first command to the last: Ray on this machine, Milvus Lite, the server."""
     pytest.importorskip("ray", reason="the extra `ray` is not installed")

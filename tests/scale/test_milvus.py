@@ -27,6 +27,7 @@ from tests.maps.store.builders import make_batch, rows_of, unit_vectors
 from tests.position.stand_in import OPTIONS, SURE, ColourEmbedder, Shot, quilt, write_quilt
 
 pytest.importorskip("milvus_lite", reason="the extra `milvus` is not installed")
+pytestmark = pytest.mark.slow  # Milvus Lite is a process of its own
 QUERIES = unit_vectors(10, 99)
 
 
@@ -313,7 +314,6 @@ def answers(index: MapIndex, photos: list[RgbImage]) -> list[Fix]:
     return [replace(locator.locate(photo), seconds=0.0) for photo in photos]
 
 
-@pytest.mark.slow
 def test_locate_answers_as_with_the_embedded_store_before_and_after_bulk_load(tmp_path: Path) -> None:
     town = write_quilt(tmp_path / "town.tif", seed=1)
     embedder = ColourEmbedder()

@@ -21,6 +21,7 @@ from tests.maps.store.builders import footprints, make_batch, unit_vectors
 from tests.position.stand_in import OPTIONS, SURE, ColourEmbedder, Shot, quilt, write_quilt
 from tests.scale.s3_server import KEYS, Server, running_server
 
+pytestmark = pytest.mark.slow  # they need an S3 server
 QUERIES = unit_vectors(20, 99)
 
 

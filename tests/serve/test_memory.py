@@ -43,6 +43,7 @@ def growth_mb(how: str) -> float:
     return float(done.stdout)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="the settings are of glibc")
 def test_memory_of_photos_is_given_back() -> None:
     """192 small blocks of 40 KB stay, 8 MB in all; without the settings, heaps of photos stay with them."""

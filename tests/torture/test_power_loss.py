@@ -35,6 +35,7 @@ def crash_points(recorder: Recorder, count: int) -> list[tuple[int, random.Rando
     return [(number % (len(recorder.events) + 1), random.Random(number)) for number in range(count)]
 
 
+@pytest.mark.slow
 def test_an_index_is_in_the_state_before_or_after(tmp_path: Path) -> None:
     (tmp_path / "maps").mkdir()
     first = write_ground(tmp_path / "maps" / "first.tif")
@@ -66,6 +67,7 @@ def test_an_index_is_in_the_state_before_or_after(tmp_path: Path) -> None:
     note("power-index", counts)
 
 
+@pytest.mark.slow
 def test_a_new_index_can_be_made_after_a_power_cut(tmp_path: Path) -> None:
     (tmp_path / "maps").mkdir()
     (tmp_path / "disk").mkdir()

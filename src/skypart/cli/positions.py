@@ -39,7 +39,7 @@ def index(
     address: Annotated[str, typer.Option(help="Ray cluster that this machine belongs to: HOST:6379 or auto.")] = "",
     device: DeviceOption = "cpu",
     tokens: Annotated[
-        bool, typer.Option(help="Keep patch tokens, 25 KB a view with the default model: locate is faster with them.")
+        bool, typer.Option(help="Keep patch tokens (25 KB per view with the default model), which make locate faster.")
     ] = True,
 ) -> None:
     """Cut maps into views and embed them into an index. Resumes if interrupted."""
@@ -58,7 +58,7 @@ def index(
     for name, views in added.items():
         typer.echo(f"indexed {name}: {views} views")
     if added and tokens:
-        typer.echo(f"patch tokens: {bytes_per_view(output):,.0f} bytes a view; --no-tokens leaves them out")
+        typer.echo(f"patch tokens: {bytes_per_view(output):,.0f} bytes per view; --no-tokens omits them")
     if not added:
         typer.echo(f"{output} already contains these maps")
 

@@ -63,6 +63,7 @@ def change(folder: Path) -> None:
         store.add(make_batch(25, 4, "town"))
 
 
+@pytest.mark.slow
 def test_kill_at_every_step_leaves_the_state_before_or_after(tmp_path: Path) -> None:
     def start(folder: Path) -> None:
         with EmbeddedStore(folder) as store:
@@ -105,6 +106,7 @@ def test_kill_at_every_step_leaves_the_state_before_or_after(tmp_path: Path) -> 
     assert reached == {0, 1, 2}
 
 
+@pytest.mark.slow
 def test_repeatedly_killed_writer_leaves_whole_batches_and_finishes(tmp_path: Path) -> None:
     batches = [make_batch(50, seed) for seed in range(60)]
     rng = np.random.default_rng(0)
