@@ -34,15 +34,15 @@ def training_time(folder: Path) -> tuple[int, float]:
     return count, seconds / 60
 
 
-def command(folder: Path, plan: dict[str, Any]) -> str:
-    """The command that made a folder; names the seeds if not all of the plan were run."""
+def command(folder: Path, plan: dict[str, Any], options: str) -> str:
+    """The command that made a folder, with more options; names the seeds if not all of the plan were run."""
     run = sorted({int(path.stem.rpartition("-seed")[2]) for path in (folder / "scores").glob("*-seed*.npz")})
     chosen = "" if run == sorted(plan["presets"]["small"]["seeds"]) else "".join(f" --seed {seed}" for seed in run)
-    return f"skypart experiment {folder.name}{chosen} -o out/{folder.name}"
+    return f"skypart experiment {folder.name}{chosen}{options and ' '}{options} -o out/{folder.name}"
 
 
-def page(folder: Path, out: Path) -> list[str]:
-    """The page of one experiment; its figures are copied to `out`."""
+def page(folder: Path, out: Path, options: str = "", note: str = "") -> list[str]:
+    """The page of one experiment; its figures are copied to `out`. options, note: see `main`."""
     plan = json.loads((folder / "plan.json").read_text(encoding="utf-8"))
     name = folder.name
     count, minutes = training_time(folder)
@@ -51,9 +51,10 @@ def page(folder: Path, out: Path) -> list[str]:
     lines = [
         f"# {plan['title']}",
         "",
-        f"`{command(folder, plan)}`, preset small: {count} trainings, {minutes:.0f} minutes in all",
+        f"`{command(folder, plan, options)}`, preset small: {count} trainings, {minutes:.0f} minutes in all",
         "on one thread each, on a machine that ran other work at the same time.",
         plan.get("about", ""),
+        *([note] if note else []),
         "The backbone is a fine-tuned descendant of DINOv2-S: these are not numbers of the published DINOv2.",
         "What they say, and what they do not: [reading](index.md).",
         "",
@@ -70,10 +71,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folders", type=Path, nargs="+")
     parser.add_argument("--out", type=Path, default=OUT)
+    parser.add_argument("--options", default="", help="further options of the command that made the folders")
+    parser.add_argument("--note", default="", help="a remark for the top of the page")
     arguments = parser.parse_args()
     arguments.out.mkdir(parents=True, exist_ok=True)
     for folder in arguments.folders:
-        write_page(arguments.out / f"{folder.name}.md", page(folder, arguments.out))
+        write_page(arguments.out / f"{folder.name}.md", page(folder, arguments.out, arguments.options, arguments.note))
 
 
 if __name__ == "__main__":
