@@ -124,7 +124,7 @@ def main() -> None:
     parser.add_argument("--work", type=Path, default=ROOT / "runs" / "inference")
     parser.add_argument("--out", type=Path, default=ROOT / "docs" / "results" / "inference-speed.md")
     arguments = parser.parse_args()
-    kinds = [("onnx", "fp32"), ("openvino", "fp32"), ("openvino", "int8")]
+    kinds = [("onnx", "fp32"), ("onnx", "int8"), ("openvino", "fp32"), ("openvino", "int8")]
     sizes = read_numbers(arguments.sizes)
     files = [file for size in sizes for file in exports(arguments.work, size, kinds)]
     result = run_bench("default", files, sizes, read_numbers(arguments.batches), arguments.rounds, arguments.compile)

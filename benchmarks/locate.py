@@ -2,10 +2,10 @@
 
     python benchmarks/locate.py [--shared ../shared] [--int8 default-int8.xml] [--photos 6]
 
-renders the maps and photos of benchmarks/calibration.py (the first --photos of each map, and the real photos of another
-place) and locates each with every engine, one after the other: PyTorch, ONNX Runtime with and without the tokens of the
-index, and an export of the default model (`skypart export default --to openvino --precision int8`). The heading is
-unknown, and then known. Times are processor time as a ratio to one eager float32 embedding of the same photo,
+renders the maps and photos of benchmarks/calibration.py (the first --photos of each map, and as many real photos of
+each place) and locates each with every engine, one after the other: PyTorch, ONNX Runtime with and without the tokens
+of the index, and an export of the default model (`skypart export default --to openvino --precision int8`). The heading
+is unknown, and then known. Times are processor time as a ratio to one eager float32 embedding of the same photo,
 measured right before. Writes docs/results/locate-speed.md.
 """
 
@@ -24,7 +24,7 @@ import numpy as np
 from PIL import Image
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
-from benchmarks.calibration import INDEXED, SEED, maps, photograph, real_photos, write_rasters
+from benchmarks.calibration import INDEXED, SEED, maps, photograph, real_flight, real_photos, write_rasters
 from benchmarks.page import write_page
 
 import skypart.position.matching as matching
@@ -113,7 +113,11 @@ def prepare(arguments: argparse.Namespace, embedder: Embedder, index: Path) -> l
             rng = np.random.default_rng([SEED, number, len(name)])
             pose = random_pose(world, rng, altitude=(70.0, 200.0), tilt=(40.0, 90.0), fov=(45.0, 65.0), margin=130.0)
             photos.append((photo, pose.azimuth))
-    photos += [(photo, None) for photo in real_photos(arguments.shared)[: arguments.photos]]
+    flight_maps, frames = real_flight(arguments.shared)
+    rasters += flight_maps
+    real = [*frames[:: max(1, len(frames) // arguments.photos)], *real_photos(arguments.shared)]
+    for folder in dict.fromkeys(photo.path.parent for photo in real):
+        photos += [(photo, None) for photo in real if photo.path.parent == folder][: arguments.photos]
     build_index([str(path) for path in rasters], index, embedder, "default", ViewOptions((110.0, 170.0, 250.0), 0.45))
     return interleaved(photos)
 
@@ -274,9 +278,10 @@ def page(rows: Sequence[dict[str, Any]], titles: Sequence[str]) -> list[str]:
     lines = [
         "# The time of `locate`",
         "",
-        "The first photos of each map of [calibration.md](calibration.md), located by each search in turn with one",
-        "thread. A run can be interrupted and resumed: then the page is of the photos so far, and the searches of a",
-        "photo may have run in two processes, each with its own measurement of the embedding.",
+        "The first photos of each map of [calibration.md](calibration.md), and as many real photos of each place: a",
+        "video over its map, and photos of elsewhere. Each search locates each photo in turn, with one thread. A run",
+        "can be interrupted and resumed: then the page is of the photos so far. The searches of a photo may then have",
+        "run in two processes, each with its own measurement of the embedding.",
         f"{DEFAULT} is what `skypart locate` uses; OpenVINO int8 is an export, given as `--model`.",
         "Ratios are processor time over that of one eager float32 embedding of the same photo.",
         "Goals: a median of 2.5 with nothing known, 1.5 with a heading and 1.2 in a flight, and 6 for 99 %.",

@@ -2,6 +2,7 @@
 
     python benchmarks/serve_load.py                          the server over a painted map, without a model
     python benchmarks/serve_load.py --index town.skyindex    `skypart serve` over a real index
+        --photos FOLDER                                      every second photo is one of these, of the indexed ground
     python benchmarks/serve_load.py --out docs/results/serve-load.md
 
 Every client sends photos one after the other, some of them under weather or damaged, and asks for tiles and pages in
@@ -29,6 +30,7 @@ import numpy as np
 from PIL import Image
 
 from skypart.atomic import write_text
+from skypart.images.decode import list_photos
 
 ROOT = Path(__file__).resolve().parents[1]
 WARM_SHARE = 0.25
@@ -37,10 +39,12 @@ WARM_SHARE = 0.25
 
 @dataclass
 class Log:
-    """What the clients saw. answers: by kind and status. seconds: of located photos. wrong: what must not be."""
+    """What the clients saw. answers: by kind and status. seconds: of located photos. fixes: how many of them have a
+    position. wrong: what must not be."""
 
     answers: Counter[tuple[str, int]] = field(default_factory=Counter)
     seconds: list[float] = field(default_factory=list)
+    fixes: int = 0
     wrong: list[str] = field(default_factory=list)
     memory: list[tuple[float, float]] = field(default_factory=list)
     lock: threading.Lock = field(default_factory=threading.Lock)
@@ -55,6 +59,7 @@ class Log:
                 self.wrong.append(f"{kind}: {status} {response.text[:120]}")
             elif kind == "locate" and status == 200:
                 self.seconds.append(seconds)
+                self.fixes += response.json().get("latitude") is not None
 
 
 def free_port() -> int:
@@ -169,6 +174,7 @@ def report(log: Log, arguments: argparse.Namespace, before: float) -> str:
         "|---|---|---|",
         *(f"| {kind} | {status} | {count:,} |" for (kind, status), count in sorted(log.answers.items())),
         "",
+        f"Photos located: {len(log.seconds)}, {log.fixes} of them with a position.",
         f"Wrong answers and broken connections: **{len(log.wrong)}**. Time of a located photo: {shown}.",
         f"Resident memory: {before:.0f} MB at the start; lowest in the second quarter of the time {early:.0f} MB, in "
         f"the last {late:.0f} MB; highest {max(mb for _, mb in log.memory):.0f} MB: "
@@ -203,11 +209,15 @@ def main() -> None:
     parser.add_argument("--clients", type=int, default=32)
     parser.add_argument("--seconds", type=float, default=60.0)
     parser.add_argument("--index", default="", help="an index to serve with its model")
+    parser.add_argument("--photos", type=Path, help="a folder of photos of the indexed ground")
     parser.add_argument("--out", default="", help="Markdown file to write")
     arguments = parser.parse_args()
     server, url = start_server(arguments)
     try:
         pictures = photos()
+        if arguments.photos:
+            real = [file.read_bytes() for file in list_photos([arguments.photos])]
+            pictures += [real[number % len(real)] for number in range(len(pictures))]
         before = memory_mb(url)
         log = load(url, arguments.clients, arguments.seconds, pictures)
     finally:

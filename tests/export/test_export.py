@@ -13,8 +13,9 @@ import pytest
 
 import skypart
 from skypart.embedding.exported import ExportContract, contract_file, parity_file
+from skypart.embedding.interface import Inputs, PatchTokens, Vectors
 from skypart.errors import SkyPartError
-from skypart.export import ExportOptions, export_model, parity
+from skypart.export import ExportOptions, export_model, located, parity
 from skypart.export.parity import judge
 from skypart.export.places import Places, named_images, render_places
 from skypart.images.preprocess import Preprocessing
@@ -27,6 +28,7 @@ from skypart.position.locate import Locator
 from tests.conftest import Run
 from tests.embedding.test_extending import random_ground, write_map
 from tests.model.builders import TINY_HEAD, TINY_VIT, scene, scramble, write_scene
+from tests.position.stand_in import ColourEmbedder
 
 pytest.importorskip("onnxruntime", reason="the extra `export` is not installed")
 pytest.importorskip("openvino", reason="the extra `export` is not installed")
@@ -72,6 +74,7 @@ def scenes(photos: int, seed: int, size: int = 320) -> Places:
 @pytest.fixture(autouse=True)
 def _small_worlds(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("skypart.export.run.render_places", scenes)
+    monkeypatch.setattr("skypart.export.run.compare_locating", lambda *_: (0.5, 0.5))
 
 
 def _places(photos: int) -> list[int]:
@@ -119,7 +122,7 @@ def test_reduced_precisions_are_written_and_smaller(
     monkeypatch.setattr(parity, "MIN_SAME_TOP1", 0.0)
     monkeypatch.setattr(parity, "MAX_RECALL_LOSS", 1.0)
     sizes = {}
-    for precision in ("fp32", "fp16", *(["int8"] if to == "openvino" else [])):
+    for precision in ("fp32", "fp16", "int8"):
         file = tmp_path / f"{precision}{suffix}"
         export_model(str(model), file, quick(to, precision))
         weights = file.with_suffix(".bin") if to == "openvino" else file
@@ -129,6 +132,19 @@ def test_reduced_precisions_are_written_and_smaller(
     assert max(sizes.values()) == sizes["fp32"]  # the scales of int8 outweigh the weights of this small model
     digests = {skypart.load(tmp_path / f"{precision}{suffix}").digest for precision in sizes}
     assert len(digests) == len(sizes)
+
+
+@pytest.mark.slow
+def test_an_image_is_embedded_alike_in_any_batch_of_an_int8_export(
+    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """ONNX Runtime quantises activations by the range of all images of a pass."""
+    monkeypatch.setattr(parity, "MIN_MEAN_COSINE", -1.0)
+    monkeypatch.setattr(parity, "MAX_RECALL_LOSS", 1.0)
+    export_model(str(model), tmp_path / "int8.onnx", quick("onnx", "int8"))
+    pair = [scene(), scene(seed=9)]
+    int8 = skypart.load(tmp_path / "int8.onnx")
+    np.testing.assert_array_equal(int8.embed(pair)[1], int8.embed(pair[1:])[0])
 
 
 @pytest.mark.slow
@@ -160,6 +176,32 @@ def test_parity_judges_each_precision_by_its_own_limits() -> None:
     assert any("R@1" in failure for failure in judge(perfect, swapped, places, "int8").failures)
     broken = np.full_like(ours, np.nan)
     assert judge(ours, broken, places, "fp32").failures and judge(ours, broken, places, "int8").failures
+
+
+@pytest.mark.parametrize(("torch", "exported", "kept"), [(0.8, 0.79, True), (0.8, 0.9, True), (0.8, 0.78, False)])
+def test_an_int8_export_must_place_as_many_photos(torch: float, exported: float, kept: bool) -> None:
+    ours = np.eye(20, dtype=np.float32)
+    found = judge(ours, ours, Places([], [], []), "int8").with_located(torch, exported)
+    assert (found.failures == ()) == kept
+    assert (found.located, found.located_torch) == (exported, torch)
+    assert f"{100 * exported:.0f} % ({100 * torch:.0f} %)" in found.summary()
+
+
+@pytest.mark.slow
+def test_an_export_locates_the_photos_that_pytorch_locates(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that embeds every photo alike locates fewer."""
+
+    class Blind(ColourEmbedder):
+        def embed_with_patches(self, inputs: Inputs) -> tuple[Vectors, PatchTokens]:
+            vectors, patches = super().embed_with_patches(np.zeros_like(inputs))
+            return vectors, patches
+
+    monkeypatch.setattr(located, "STYLES", ("town",))
+    monkeypatch.setattr(located, "EDGE_M", 320.0)
+    same = located.compare_locating(ColourEmbedder(), ColourEmbedder(), 6, 5, tmp_path / "same")
+    other = located.compare_locating(ColourEmbedder(), Blind(), 6, 5, tmp_path / "other")
+    assert same[0] == same[1] == other[0] > 0.3
+    assert other[1] < other[0]
 
 
 @pytest.mark.slow
@@ -198,7 +240,6 @@ def test_bad_arguments_are_clear_error_messages(tmp_path: Path, run: Run) -> Non
     for arguments, words in (
         (("--to", "tflite"), "no such format"),
         (("--precision", "int4"), "no such precision"),
-        (("--precision", "int8"), "use --to openvino"),
         (("-o", tmp_path / "x.xml"), "has the suffix .onnx"),
         (("--parity", 3), "at least 10"),
     ):

@@ -51,6 +51,8 @@ def paint_town(seed: int, cells: int = 800) -> RgbImage:
 class FakeService:
     """Photos are vertical, north up and 160 m wide. delay: seconds added to every call of `locate`."""
 
+    photo_edge: int | None = None
+
     def __init__(self, town: RgbImage | None = None, gsd: float = 1.0, delay: float = 0.0) -> None:
         self.town = paint_town(7) if town is None else town
         self.gsd = gsd

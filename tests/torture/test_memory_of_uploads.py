@@ -13,9 +13,11 @@ import pytest
 from PIL import Image
 
 from skypart.errors import SkyPartError
-from skypart.images.decode import open_image, read_rgb, to_rgb
+from skypart.images.decode import open_image, read_photo, read_rgb, to_rgb
 from skypart.images.exif import read_camera_facts
 from skypart.serve.decoder import PhotoDecoder
+from skypart.serve.errors import HttpError
+from skypart.serve.photo_request import LocateForm, decode_photo
 from tests.serve.conftest import encoded
 from tests.serve.fake_service import FakeService
 
@@ -86,6 +88,19 @@ def test_the_child_decodes_as_this_process_does(decoder: PhotoDecoder) -> None:
         buffer = io.BytesIO()
         Image.fromarray(FakeService().photo(300, 320)).save(buffer, kind)
         assert np.array_equal(decoder.decode(buffer.getvalue(), 10**6), read_rgb(io.BytesIO(buffer.getvalue())))
+
+
+def test_a_large_jpeg_is_decoded_at_a_fraction_of_its_size(decoder: PhotoDecoder) -> None:
+    buffer = io.BytesIO()
+    Image.fromarray(FakeService().photo(300, 320)).resize((2400, 1800)).save(buffer, "JPEG")
+    photo = buffer.getvalue()
+    small = decoder.decode(photo, 10**7, 320)
+    assert np.array_equal(small, read_photo(io.BytesIO(photo), 320)) and small.shape[:2] == (900, 1200)
+    form = LocateForm()
+    assert decode_photo(photo, form, 10**7, decoder, 320).shape == decode_photo(photo, form, 10**7, None, 320).shape
+    assert decode_photo(photo, LocateForm(weather="fog"), 10**7, decoder, 320).shape == (1800, 2400, 3)
+    with pytest.raises(HttpError, match="pixels"):
+        decode_photo(photo, form, 10**6, decoder, 320)
 
 
 def test_the_child_is_reused_and_replaced_when_it_dies(decoder: PhotoDecoder) -> None:

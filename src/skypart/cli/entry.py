@@ -1,6 +1,7 @@
 """What happens around a command: standard output that ignores a closed pipe, errors in one line, exit codes."""
 
 import io
+import os
 import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -59,9 +60,20 @@ def _flags_first(arguments: Sequence[str]) -> list[str]:
     return [*flags, *(each for each in arguments[:end] if each not in _GLOBAL_FLAGS), *arguments[end:]]
 
 
+_LOCATING = {"calibrate", "demo", "fly", "locate", "serve", "track"}
+"""Commands whose matrix products are so small that threads of BLAS would wait for each other longer than they work."""
+
+
+def _limit_blas(arguments: Sequence[str]) -> None:
+    """One thread for the matrix products of NumPy, which is imported later. The inference engine has its own."""
+    if _LOCATING.intersection(arguments):
+        os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+
+
 def main() -> None:
     """Run the command line. Bad input ends in a one-line error message and a non-zero exit code."""
     skip_following_drivers()
+    _limit_blas(sys.argv[1:])
     _tolerate_closed_pipe()
     try:
         app(_flags_first(sys.argv[1:]))

@@ -186,12 +186,16 @@ class ExportedEmbedder(Embedder):
             embedding=embedding[0],
         )
 
+    @property
+    def max_batch(self) -> int:
+        """Images per pass."""
+        return MAX_BATCH
+
     def _batched(self, inputs: Inputs, outputs: tuple[str, ...]) -> list[NDArray[np.float32]]:
-        """`run` in passes of at most MAX_BATCH images."""
+        """`run` in passes of at most `max_batch` images."""
         inputs = np.ascontiguousarray(inputs, dtype=np.float32)
-        parts = [
-            self._checked(inputs[start : start + MAX_BATCH], outputs) for start in range(0, len(inputs), MAX_BATCH)
-        ]
+        step = self.max_batch
+        parts = [self._checked(inputs[start : start + step], outputs) for start in range(0, len(inputs), step)]
         axes = {EMBEDDING: 0, TOKENS: 1}
         return [
             np.concatenate(found, axis=axes[name]) if len(found) > 1 else found[0]

@@ -31,6 +31,7 @@ def open_session(file: Path, threads: int | None = None, beside: Sequence[Path] 
     options.intra_op_num_threads = threads or int(os.environ.get("OMP_NUM_THREADS", "0") or 0)
     options.inter_op_num_threads = 1
     options.log_severity_level = 3
+    options.add_session_config_entry("session.intra_op.allow_spinning", "0")  # else idle threads keep cores busy
     try:
         return run_confined(
             lambda: onnxruntime.InferenceSession(str(file), options, providers=["CPUExecutionProvider"]),
@@ -69,6 +70,11 @@ class OnnxEmbedder(ExportedEmbedder):
     def can_explain(self) -> bool:
         """Whether the graph outputs its parts."""
         return {output.name for output in self._session.get_outputs()}.issuperset(PARTS)
+
+    @property
+    def max_batch(self) -> int:
+        """Images per pass. The scales of int8 activations are those of a batch, so an image is alone in its own."""
+        return 1 if self.contract.precision == "int8" else super().max_batch
 
     def run(self, inputs: Inputs, outputs: tuple[str, ...]) -> list[NDArray[np.float32]]:
         """The named outputs for inputs (n, 3, size, size)."""

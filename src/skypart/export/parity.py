@@ -1,6 +1,6 @@
 """Parity: whether an export gives the results of the PyTorch model, and by how much it differs."""
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -20,6 +20,8 @@ MIN_SAME_TOP1 = 0.999
 """Share of photos whose nearest other image is the same one (fp32 and fp16)."""
 MAX_RECALL_LOSS = 0.005
 """Points of R@1 that an int8 export may lose."""
+MAX_LOCATED_LOSS = 0.01
+"""Share of photos that `locate` may place less often with an int8 export."""
 
 
 @dataclass(frozen=True)
@@ -28,7 +30,8 @@ class Parity:
 
     cosine: smallest and mean cosine of two embeddings of an image. token_cosine: mean over all patch tokens. same_top1:
     share of photos with the same nearest other image. recall, recall_torch: R@1 from photo to satellite image, NaN
-    without places. failures: what is worse than allowed; empty if the export may be kept.
+    without places. located, located_torch: share of rendered photos that `locate` places right, NaN if not compared.
+    failures: what is worse than allowed; empty if the export may be kept.
     """
 
     images: int
@@ -40,16 +43,29 @@ class Parity:
     recall: float
     recall_torch: float
     failures: tuple[str, ...]
+    located: float = float("nan")
+    located_torch: float = float("nan")
 
     def summary(self) -> str:
         """One line for the terminal."""
         recall = (
             "" if self.recall != self.recall else f", R@1 {100 * self.recall:.1f} % ({100 * self.recall_torch:.1f} %)"
         )
+        located = (
+            ""
+            if self.located != self.located
+            else f", photos placed right {100 * self.located:.0f} % ({100 * self.located_torch:.0f} %)"
+        )
         return (
             f"cosine to PyTorch at least {self.min_cosine:.5f}, mean {self.mean_cosine:.5f}, on {self.images} images; "
-            f"same nearest image for {100 * self.same_top1:.1f} %{recall}"
+            f"same nearest image for {100 * self.same_top1:.1f} %{recall}{located}"
         )
+
+    def with_located(self, torch: float, exported: float) -> "Parity":
+        """The same with the shares of photos that `locate` places right, and a failure if the export places fewer."""
+        lost = exported < torch - MAX_LOCATED_LOSS - 1e-9
+        failure = (f"places {100 * exported:.0f} % of the photos right, PyTorch {100 * torch:.0f} %",) if lost else ()
+        return replace(self, located=exported, located_torch=torch, failures=self.failures + failure)
 
     def to_dict(self) -> dict[str, Any]:
         """Content for JSON, where null means that it was not measured."""

@@ -1,5 +1,6 @@
 """Reduce the precision of an exported graph: half-precision weights, or int8 by post-training quantisation."""
 
+import logging
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,37 @@ def write_half_onnx(onnx_file: Path, file: Path) -> None:
 
     model = convert_float_to_float16(onnx.load(str(onnx_file)), keep_io_types=True, disable_shape_infer=True)
     onnx.save(model, str(file))
+
+
+def write_int8_onnx(onnx_file: Path, file: Path) -> None:
+    """Write an ONNX file whose products with constant weights are int8, channel by channel.
+
+    Activations are quantised when they are known, so no images are needed. NNCF's graphs have zero points that ONNX
+    Runtime rejects.
+    """
+    import onnx
+    from onnxruntime.quantization import QuantType, quantize_dynamic
+
+    model = onnx.load(str(onnx_file))
+    del model.graph.value_info[:]  # shapes of the exporter, which the quantiser takes for a contradiction to its own
+    weights = {each.name: len(each.dims) for each in model.graph.initializer}
+    others = [
+        node.name
+        for node in model.graph.node
+        if node.op_type == "MatMul" and not any(weights.get(name) == 2 for name in node.input)
+    ]
+    logging.disable(logging.WARNING)  # it asks for a preparation that changes nothing here
+    try:
+        quantize_dynamic(
+            model,
+            file,
+            op_types_to_quantize=["MatMul"],
+            nodes_to_exclude=others,
+            weight_type=QuantType.QInt8,
+            per_channel=True,
+        )
+    finally:
+        logging.disable(logging.NOTSET)
 
 
 def _quantise(model: Any, samples: Inputs) -> Any:

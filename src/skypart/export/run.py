@@ -15,9 +15,10 @@ from skypart.embedding.interface import Embedder
 from skypart.embedding.runtimes import load
 from skypart.errors import SkyPartError
 from skypart.export.graph import write_onnx
+from skypart.export.located import compare_locating
 from skypart.export.parity import Parity, measure_parity
 from skypart.export.places import Places, named_images, render_places
-from skypart.export.quantise import write_half_onnx, write_openvino
+from skypart.export.quantise import write_half_onnx, write_int8_onnx, write_openvino
 from skypart.model.embedder import TorchEmbedder, load_torch, trim_unused_blocks
 
 SUFFIXES = {"onnx": ".onnx", "openvino": ".xml"}
@@ -30,8 +31,8 @@ class ExportOptions:
     """Settings of an export.
 
     to: onnx or openvino. precision: fp32, fp16 or int8. size: input size in pixels; None: the model's own. images:
-    photos or folders to calibrate int8 on; empty: a rendered world. calibration: how many of them. parity: photos that
-    the results are compared on, in all weathers.
+    photos or folders to calibrate OpenVINO's int8 on; empty: a rendered world. calibration: how many of them. parity:
+    photos that the results are compared on, in all weathers.
     """
 
     to: str = "onnx"
@@ -47,8 +48,6 @@ class ExportOptions:
             raise SkyPartError(f"--to {self.to}: no such format; choose onnx or openvino")
         if self.precision not in PRECISIONS:
             raise SkyPartError(f"--precision {self.precision}: no such precision; choose {', '.join(PRECISIONS)}")
-        if (self.to, self.precision) == ("onnx", "int8"):  # it rejects the zero points that NNCF gives these products
-            raise SkyPartError("ONNX Runtime cannot run int8 exports of NNCF; use --to openvino, or fp16")
         if self.calibration < 10 or self.parity < 10:
             raise SkyPartError("an export needs at least 10 images to calibrate and 10 to compare; give larger numbers")
 
@@ -79,6 +78,9 @@ def export_model(name: str, output: Path, options: ExportOptions) -> Parity:
         write_text(contract_file(draft), contract.to_json())
         exported = load(draft)
         found = measure_parity(source, exported, _parity_images(options), options.precision)
+        if options.precision == "int8" and not found.failures:
+            count = max(1, options.parity // 2)
+            found = found.with_located(*compare_locating(source, exported, count, PARITY_SEED, Path(folder)))
         if found.failures:
             raise SkyPartError(
                 f"{output}: differs too much from PyTorch and was not kept: {'; '.join(found.failures)}; "
@@ -117,7 +119,7 @@ def write_graph(source: TorchEmbedder, draft: Path, options: ExportOptions) -> N
         plain.rename(draft)
         return
     if options.to == "onnx":
-        write_half_onnx(plain, draft)
+        (write_int8_onnx if options.precision == "int8" else write_half_onnx)(plain, draft)
         return
     samples = np.zeros((0, 3, source.size, source.size), dtype=np.float32)
     if options.precision == "int8":

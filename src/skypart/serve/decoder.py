@@ -22,7 +22,7 @@ import numpy as np
 
 from skypart.confine import confine_thread
 from skypart.errors import SkyPartError
-from skypart.images.decode import RgbImage, read_rgb
+from skypart.images.decode import RgbImage, read_photo, read_rgb
 from skypart.images.exif import CameraFacts, read_camera_facts
 
 PATIENCE = 5.0
@@ -42,9 +42,9 @@ class PhotoDecoder:
         self._lock = threading.Lock()
         self._child: subprocess.Popen[bytes] | None = None
 
-    def decode(self, photo: bytes, max_pixels: int) -> RgbImage:
-        """The pixels of an encoded photo; the same as `read_rgb` gives. Raises SkyPartError if it cannot be decoded."""
-        answer, content = self._ask({"max_pixels": max_pixels, "bytes": len(photo)}, photo)
+    def decode(self, photo: bytes, max_pixels: int, edge: int | None = None) -> RgbImage:
+        """The pixels of an encoded photo, as `decode` gives them. Raises SkyPartError if it cannot be decoded."""
+        answer, content = self._ask({"max_pixels": max_pixels, "edge": edge, "bytes": len(photo)}, photo)
         pixels: RgbImage = np.frombuffer(content, dtype=np.uint8).reshape(answer["shape"])
         return pixels
 
@@ -112,6 +112,12 @@ class PhotoDecoder:
             self._child = None
 
 
+def decode(photo: bytes, max_pixels: int, edge: int | None = None) -> RgbImage:
+    """The pixels of an encoded photo. edge: of the square that it will be resized to at most; None: all pixels."""
+    source = io.BytesIO(photo)
+    return read_rgb(source, max_pixels) if edge is None else read_photo(source, edge, max_pixels)
+
+
 def _file(pipe: IO[bytes] | None) -> IO[bytes]:
     assert pipe is not None
     return pipe
@@ -168,7 +174,7 @@ def _answer(request: dict[str, Any], photo: bytes) -> tuple[dict[str, Any], byte
             facts = asdict(read_camera_facts(io.BytesIO(photo)))
             facts["time"] = None if facts["time"] is None else facts["time"].isoformat()
             return {"facts": facts}, b""
-        pixels = np.ascontiguousarray(read_rgb(io.BytesIO(photo), request["max_pixels"]))
+        pixels = np.ascontiguousarray(decode(photo, request["max_pixels"], request["edge"]))
         return {"shape": pixels.shape, "bytes": pixels.nbytes}, pixels.data.cast("B")
     except SkyPartError as error:
         return {"error": str(error)}, b""

@@ -37,7 +37,7 @@ class ServeOptions:
     decode_bytes: int = 2 * 1024**3
     workers: int = 1
     queue: int = 16
-    wait_seconds: float = 20.0
+    wait_seconds: float = 4.0
     map_queue: int = 512
 
     def accepted_hosts(self) -> frozenset[str] | None:

@@ -5,7 +5,6 @@ Nothing is written to disk.
 
 import asyncio
 import hashlib
-import io
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import aclosing, asynccontextmanager, suppress
 from dataclasses import dataclass
@@ -19,10 +18,10 @@ from starlette.formparsers import MultiPartException, MultiPartParser
 from starlette.requests import ClientDisconnect
 
 from skypart.errors import SkyPartError
-from skypart.images.decode import RgbImage, read_rgb
+from skypart.images.decode import RgbImage
 from skypart.images.weather import CONDITIONS, PROFILES, check_condition, check_profile, corrupt
 from skypart.position.fix import Hints, Prior
-from skypart.serve.decoder import PhotoDecoder
+from skypart.serve.decoder import PhotoDecoder, decode
 from skypart.serve.errors import HttpError, validation_message
 from skypart.serve.options import ServeOptions
 from skypart.serve.workers import WorkerPool
@@ -277,16 +276,20 @@ def is_supported(photo: bytes) -> bool:
     return photo[:4] == b"RIFF" and photo[8:12] == b"WEBP"
 
 
-def decode_photo(photo: bytes, form: PhotoForm, max_pixels: int, decoder: PhotoDecoder | None = None) -> RgbImage:
+def decode_photo(
+    photo: bytes, form: PhotoForm, max_pixels: int, decoder: PhotoDecoder | None = None, edge: int | None = None
+) -> RgbImage:
     """Decode an upload of at most `max_pixels` and apply the weather of `form`. Runs in a worker thread.
 
-    decoder: a process to decode it in; without one it is decoded here.
+    decoder: a process to decode it in; without one it is decoded here. edge: of the square that it will be resized to
+    at most, so that a large JPEG can be decoded at a fraction of its size. Weather is applied to the whole photo.
     The random weather depends on the photo's bytes, not on its name: the same photo always gets the same weather.
     """
     if not is_supported(photo):
         raise HttpError(415, "this is not a JPEG, PNG, WebP or TIFF file; convert the photo to one of them")
+    edge = edge if form.weather == "normal" else None
     try:
-        image = decoder.decode(photo, max_pixels) if decoder else read_rgb(io.BytesIO(photo), max_pixels)
+        image = (decoder.decode if decoder else decode)(photo, max_pixels, edge)
     except SkyPartError as error:
         raise HttpError(422, str(error)) from None
     if form.weather == "normal":

@@ -62,13 +62,16 @@ def photo_routes(state: ServerState) -> APIRouter:
     """The routes that take a photo."""
     routes = APIRouter(prefix="/v1", tags=["photos"])
 
-    async def process(request: Request, form: type[Form], work: Callable[[RgbImage, Upload, Form], T]) -> T:
-        """Read photo and form, then run `work` on them in an inference thread."""
+    async def process(
+        request: Request, form: type[Form], work: Callable[[RgbImage, Upload, Form], T], edge: int | None = None
+    ) -> T:
+        """Read photo and form, then run `work` on them in an inference thread. edge: see `decode_photo`."""
         async with state.uploads.receive(request, state.inference_workers) as upload:
             fields = parse_form(form, upload.fields)
 
             def job() -> T:
-                return work(decode_photo(upload.photo, fields, state.options.max_pixels, state.decoder), upload, fields)
+                image = decode_photo(upload.photo, fields, state.options.max_pixels, state.decoder, edge)
+                return work(image, upload, fields)
 
             return await state.inference_workers.run(job, request.receive)
 
@@ -94,7 +97,7 @@ def photo_routes(state: ServerState) -> APIRouter:
             given = None if hints == Hints() else hints
             return state.service.locate(image, upload.name, form.prior(), given), hints, form
 
-        fix, hints, form = await process(request, LocateForm, work)
+        fix, hints, form = await process(request, LocateForm, work, state.service.photo_edge)
         if form.format == "geojson":
             return Response(to_text(fixes_to_features([fix])), media_type="application/geo+json")
         return JSONResponse({**fix_to_dict(fix), "hints": asdict(hints)})

@@ -83,6 +83,10 @@ class LocateService(Protocol):
     def info(self) -> IndexInfo:
         """Facts about the index."""
 
+    @property
+    def photo_edge(self) -> int | None:
+        """Edge in pixels of the square that `locate` resizes a photo to at most; None: it wants all pixels."""
+
     def locate(self, image: RgbImage, name: str, prior: Prior | None, hints: Hints | None) -> Fix:
         """Find where `image` was taken. `name` is what the fix calls the photo, never a path."""
 
@@ -127,6 +131,11 @@ class IndexService:
         if gsd:
             info["gsd_m"] = min(gsd)
         return info
+
+    @property
+    def photo_edge(self) -> int | None:
+        """Edge in pixels of the square that `locate` resizes a photo to at most."""
+        return self.locator.photo_edge
 
     def locate(self, image: RgbImage, name: str, prior: Prior | None, hints: Hints | None) -> Fix:
         """Find where `image` was taken."""
