@@ -48,6 +48,11 @@ CITY = "long_beach"
 """The city that the shipped model was not trained on."""
 STYLES = ("town", "suburb", "coast", "campus", "farmland")
 PER_WORLD = 25
+SEEN = {
+    "01028.jpg": "The photo shows a row of three blue tennis courts and grass. The demo's town has a row of four such "
+    "courts, drawn by the same generator in the same sizes. Real courts and pitches have standard sizes, too."
+}
+"""What was seen in photos that were accepted, by the name of their file."""
 REAL_VIEWS = ViewOptions((120.0, 200.0), 0.5)
 
 
@@ -189,9 +194,16 @@ def page(rows: Sequence[dict[str, Any]]) -> list[str]:
         lines.append(
             f"| {index} | {source}, {len(found):,} | {sum(found)} | {share} | {100 * low:.2f} to {100 * high:.2f} % |"
         )
+    wrong = [row for row in rows if row["accepted"]]
+    listed = [
+        f"- `{Path(row['photo']).name}` ({row['source']}) in {row['index']}, confidence {row['confidence']:.2f}."
+        f"{' ' + SEEN[Path(row['photo']).name] if Path(row['photo']).name in SEEN else ''}"
+        for row in wrong
+    ]
     return [
         *lines,
         "",
+        *(["The false accepts:", "", *listed, ""] if listed else []),
         "Intervals are Clopper-Pearson's. Photos of one world or flight resemble each other: true ones are wider.",
         "No photo here served to fit the default calibration or to choose its limits.",
     ]
