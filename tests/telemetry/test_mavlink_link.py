@@ -3,19 +3,25 @@
 import math
 import os
 import socket
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
 pytest.importorskip("pymavlink")
 from skypart.bridge.mavlink_out import MavlinkEncoder, MavlinkSink
 from skypart.errors import SkyPartError
+from skypart.geo.footprint import Bounds
+from skypart.position.fly import open_tracker
+from skypart.position.live import FlyOptions
+from skypart.position.locate import Locator
 from skypart.telemetry.mavlink import LiveTelemetry, read_tlog
 from tests.bridge.reports import TIME, TRACKING
 
@@ -66,6 +72,28 @@ def test_a_tcp_link_that_closes_is_stated_and_opened_again(capfd: pytest.Capture
         live.close()
         peer.close()
     assert capfd.readouterr().out == "", "JSON lines go there"
+
+
+def test_whose_position_is_followed_does_not_depend_on_which_message_comes_first() -> None:
+    from pymavlink.dialects.v20 import common
+
+    box = Bounds(south=48.0, west=16.0, north=48.01, east=16.01)
+    locator = SimpleNamespace(index=SimpleNamespace(bounds=box, manifest=SimpleNamespace(maps=[])))
+    with listening() as server:
+        live = LiveTelemetry(f"tcp:127.0.0.1:{server.getsockname()[1]}", lambda: 0.0)
+        peer, _ = server.accept()
+        peer.sendall(attitude(1.0, 0.5))
+        wait_for(lambda: live.messages == 1)
+        down = [0.7071, 0.0, -0.7071, 0.0]
+        gimbal = packed(common.MAVLink_gimbal_device_attitude_status_message(0, 0, 1300, 64, down, 0.0, 0.0, 0.0, 0))
+        height = packed(common.MAVLink_global_position_int_message(1400, 0, 0, 0, 99500, 0, 0, 0, 0))
+        later = threading.Timer(0.3, lambda: peer.sendall(gimbal + height))
+        later.start()
+        tracker = open_tracker(cast("Locator", locator), FlyOptions(), telemetry=live)
+        assert tracker.filter.options.follow == "drone"
+        later.join()
+        live.close()
+        peer.close()
 
 
 def test_positions_on_a_broken_serial_line_are_not_swallowed(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:

@@ -4,7 +4,7 @@ import contextlib
 import math
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -232,3 +232,11 @@ def wait_for_message(telemetry: LiveTelemetry, seconds: float) -> bool:
     while time.monotonic() < end and not telemetry.messages:
         time.sleep(0.02)
     return telemetry.messages > 0
+
+
+def wait_for_values(telemetry: LiveTelemetry, names: Iterable[str], seconds: float) -> bool:
+    """Whether all of these quantities arrived within `seconds`; an autopilot sends each at its own rate."""
+    end, wanted = time.monotonic() + seconds, set(names)
+    while time.monotonic() < end and not wanted <= set(telemetry.known):
+        time.sleep(0.02)
+    return wanted <= set(telemetry.known)
