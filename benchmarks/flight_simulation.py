@@ -29,7 +29,7 @@ FRAME = LocalFrame(latitude=48.2, longitude=16.4)
 
 CALIBRATION = Path(__file__).resolve().parent.parent / "docs" / "results" / "calibration.md"
 CALIBRATED = {
-    "fixes": r"^\| with a fix \| ([\d.]+) %",
+    "fixes": r"^\| photos of the maps with a fix \| ([\d.]+) %",
     "guesses": r"^\| best guess within 50 m, before any threshold \| ([\d.]+) %",
     "false_accepts": r"^\| false accepts of photos from outside \| ([\d.]+) %",
     "radius_m": r"^\| median 95 % radius \| ([\d.]+) m",

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from benchmarks.flight_simulation import Sensors, lost_after, run_filter, simulate_flight
+from benchmarks.flight_simulation import Sensors, lost_after, read_calibration, run_filter, simulate_flight
 
 from skypart.position.live import FLYING
 
@@ -14,6 +14,13 @@ GOOD_LOCATOR = Sensors(
 )
 """A locator with narrow radii, on maps whose shift is larger than that of four maps in five. benchmarks/flight.py has
 the figures for the shipped calibration, and for shifts drawn at random."""
+
+
+def test_the_page_of_the_calibration_has_what_the_simulation_reads() -> None:
+    """It fails if the page is worded anew: then correct CALIBRATED."""
+    found = read_calibration()
+    assert 50 < found["fixes"] <= found["guesses"] <= 100 and 0 <= found["false_accepts"] < 10
+    assert 0 < found["map_m"] < found["radius_m"] < 100
 
 
 @pytest.mark.slow

@@ -3,6 +3,7 @@
 import math
 from dataclasses import replace
 from pathlib import Path
+from typing import cast
 
 import numpy as np
 import pytest
@@ -12,8 +13,12 @@ from skypart.errors import SkyPartError
 from skypart.geo.geodesy import LocalFrame, distance_m, offset
 from skypart.position.camera import drone_position
 from skypart.position.fix import Fix, Hints, Place
+from skypart.position.fly import locate_with
+from skypart.position.frames import Frame
+from skypart.position.locate import Locator
 from skypart.position.terrain import Terrain, add_terrain, parse_place
 from tests.maps.makers import write_raster
+from tests.position.test_follow import Recording
 
 FRAME = LocalFrame(latitude=48.0, longitude=9.0)  # on the central meridian of UTM zone 32
 EAST, NORTH = 500_000.0, 5_316_300.0
@@ -122,6 +127,25 @@ def test_heights_and_the_match_s_size_make_up_for_each_other(
     size_error, height_only, both = errors
     assert min(size_error, height_only) < 1.0 and max(size_error, height_only) > 8.0
     assert min(size_error, height_only) < both < 0.85 * max(size_error, height_only)
+
+
+def test_fly_locates_over_heights_from_the_take_off(terrain: Terrain) -> None:
+    takeoff, altitude = degrees(50.0, -100.0), hill(50.0, -100.0) + 120.0
+    seen = degrees(*march((0.0, 0.0, altitude), 30.0, 50.0))
+    fix = Fix(photo="a", latitude=seen.latitude, longitude=seen.longitude, radius_m=9.0, heading_deg=30.0)
+    frame, hints = Frame(0.0, np.zeros((8, 8, 3), np.uint8), "a"), Hints(tilt_deg=50.0, altitude_m=120.0)
+    found = locate_with(cast("Locator", Recording([fix])), terrain, takeoff)(frame, hints, None)
+    true = degrees(0.0, 0.0)
+    assert found.drone_latitude is not None and found.drone_longitude is not None
+    metres = distance_m(
+        latitude=true.latitude,
+        longitude=true.longitude,
+        to_latitude=found.drone_latitude,
+        to_longitude=found.drone_longitude,
+    )
+    assert float(metres) < 1.0
+    with pytest.raises(SkyPartError, match="is not on the raster of heights"):
+        locate_with(cast("Locator", Recording([])), terrain, degrees(5_000.0, 0.0))
 
 
 def test_the_line_of_sight_meets_the_ground_where_the_ray_does(terrain: Terrain) -> None:

@@ -10,7 +10,7 @@ from skypart.errors import SkyPartError
 from skypart.geo.geodesy import LocalFrame
 from skypart.position.hypotheses import RADIUS_95
 from skypart.position.live import Report
-from skypart.telemetry.mavlink import load_pymavlink
+from skypart.telemetry.mavlink_link import MavlinkLink, load_pymavlink
 
 MESSAGES = ("gps_input", "global_position_sensor", "external_estimate", "odometry")
 NO_FIX, FIX_3D = 1, 3
@@ -55,6 +55,10 @@ class MavlinkEncoder:
         self.target, self.gps_id = target, gps_id
         self._encode: Any = common.MAVLink(None)
         self._was_lost, self._resets = True, 0
+
+    def heartbeat(self) -> Any:
+        """Of an onboard controller without an autopilot, active."""
+        return self._encode.heartbeat_encode(18, 8, 0, 0, 4)
 
     def messages(self, report: Report) -> list[Any]:
         """The messages of a report, in the order of `kinds`; none while lost, but GPS_INPUT's declared no-fix."""
@@ -199,19 +203,8 @@ class MavlinkSink(GuardedSink):
     ) -> None:
         super().__init__(address, armed=armed, rate_hz=rate_hz, say=say)
         self._encoder = encoder
-        self._link: Any = None
+        self._link = MavlinkLink(address, system=system, component=component) if armed else None
         self._beat = -math.inf
-        if armed:
-            mavutil = load_pymavlink()
-            device, _, baud = address.partition(",")
-            try:
-                self._link = mavutil.mavlink_connection(
-                    device, baud=int(baud or 57600), source_system=system, source_component=component, dialect="common"
-                )
-            except Exception as error:
-                raise SkyPartError(
-                    f"{address}: cannot open the MAVLink link ({error}); give for example udpout:127.0.0.1:14550"
-                ) from error
 
     def describe(self, report: Report) -> list[str]:
         """The messages as text."""
@@ -219,12 +212,13 @@ class MavlinkSink(GuardedSink):
 
     def transmit(self, report: Report) -> None:
         """Send the messages."""
+        assert self._link is not None  # armed
         now = report.time.timestamp()
         if now - self._beat >= 1.0:
-            self._link.mav.heartbeat_send(18, 8, 0, 0, 4)  # onboard controller, no autopilot, active
+            self._link.send(self._encoder.heartbeat())
             self._beat = now
         for message in self._encoder.messages(report):
-            self._link.mav.send(message)
+            self._link.send(message)
 
     def close(self) -> None:
         """Close the link."""

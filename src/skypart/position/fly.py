@@ -19,12 +19,14 @@ from skypart.position.terrain import Terrain, add_terrain
 from skypart.position.track_filter import Inside
 from skypart.progress import with_progress
 from skypart.telemetry.clocks import estimate_offset, turn_rate
-from skypart.telemetry.mavlink import LiveTelemetry, wait_for_message
+from skypart.telemetry.mavlink import LiveTelemetry, wait_for_message, wait_for_values
 from skypart.telemetry.record import Telemetry
 
 Follow = Literal["auto", "ground", "drone"]
 WAIT_FOR_LINK_S = 5.0
 """How long a live link may take until its first message."""
+SETTLE_S = 3.0
+"""How long the camera's tilt and the height may take to come after that."""
 FLOW_HZ = 5.0
 """Frames per second that are compared to join clocks."""
 
@@ -66,11 +68,14 @@ def open_tracker(
 ) -> LiveTracker:
     """A tracker over the maps of an index."""
     index = locator.index
-    if isinstance(telemetry, LiveTelemetry) and not wait_for_message(telemetry, WAIT_FOR_LINK_S):
-        raise SkyPartError(
-            f"{telemetry.source}: no MAVLink message within {WAIT_FOR_LINK_S:.0f} s; check the address and that the "
-            "autopilot sends to it"
-        )
+    if isinstance(telemetry, LiveTelemetry):
+        if not wait_for_message(telemetry, WAIT_FOR_LINK_S):
+            raise SkyPartError(
+                f"{telemetry.source}: no MAVLink message within {WAIT_FOR_LINK_S:.0f} s; check the address and that "
+                "the autopilot sends to it"
+            )
+        if follow != "ground":
+            wait_for_values(telemetry, ("tilt_deg", "height_m"), SETTLE_S)
     track = replace(
         FLYING,
         max_speed=max_speed,

@@ -1,17 +1,15 @@
 """Flight data from an autopilot's MAVLink messages, live or from a .tlog file."""
 
 import contextlib
-import importlib
 import math
-import os
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 from skypart.errors import SkyPartError
+from skypart.telemetry.mavlink_link import MavlinkLink, load_pymavlink
 from skypart.telemetry.record import Sample, Telemetry, require_values, unix_time
 
 SILENT_S = 3.0
@@ -21,16 +19,6 @@ _LOCAL_NED, _LOCAL_ENU = 1, 4  # MAV_FRAME_LOCAL_NED, MAV_FRAME_LOCAL_ENU
 _YAW_IN_EARTH = 64  # GIMBAL_DEVICE_FLAGS_YAW_IN_EARTH_FRAME
 _YAW_IN_VEHICLE = 32
 _YAW_LOCK = 16
-
-
-def load_pymavlink(dialect: str = "common") -> ModuleType:
-    """`pymavlink.mavutil` for MAVLink 2; raises with the command that installs it."""
-    os.environ["MAVLINK20"] = "1"
-    os.environ.setdefault("MAVLINK_DIALECT", dialect)
-    try:
-        return importlib.import_module("pymavlink.mavutil")
-    except ImportError as error:
-        raise SkyPartError("MAVLink needs pymavlink; install it with: pip install 'skypart[fly]'") from error
 
 
 class MessageReader:
@@ -171,19 +159,9 @@ class LiveTelemetry(Telemetry):
         self, address: str, clock: Callable[[], float], *, fixed_tilt: float | None = None, source_system: int = 255
     ) -> None:
         super().__init__(source=address)
-        mavutil = load_pymavlink()
-        device, _, baud = address.partition(",")
-        try:
-            self.link: Any = mavutil.mavlink_connection(
-                device, baud=int(baud or 57600), source_system=source_system, dialect="common"
-            )
-        except (OSError, ValueError, Exception) as error:
-            raise SkyPartError(
-                f"{address}: cannot open the MAVLink link ({error}); give for example udpin:0.0.0.0:14550, "
-                "tcp:127.0.0.1:5760 or /dev/ttyACM0,57600"
-            ) from error
+        self.link = MavlinkLink(address, system=source_system)
         self._clock, self._reader, self._boot = clock, MessageReader(fixed_tilt), BootClock()
-        self.messages, self.broken = 0, ""
+        self.messages = 0
         self._arrived = clock()
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="mavlink", daemon=True)
@@ -192,14 +170,13 @@ class LiveTelemetry(Telemetry):
     def _run(self) -> None:
         while not self._stop.is_set():
             try:
-                message = self.link.recv_match(blocking=True, timeout=0.2)
-            except Exception as error:  # pyserial and sockets raise many kinds
-                self.broken = str(error) or type(error).__name__
-                self._stop.wait(0.5)
+                message = self.link.receive(0.2)
+            except OSError:  # said by `problem`, and opened again
+                self._stop.wait(0.2)
                 continue
             if message is None or message.get_type() == "BAD_DATA":
                 continue
-            self.broken, self._arrived = "", self._clock()
+            self._arrived = self._clock()
             self.messages += 1
             sample = self._reader.read(message, self._boot.to_ours(message, self._arrived))
             if sample is not None:
@@ -209,16 +186,15 @@ class LiveTelemetry(Telemetry):
     def problem(self) -> str:
         """Why nothing comes in; empty while messages come."""
         silent = self._clock() - self._arrived
-        if self.broken:
-            return f"{self.source}: the link is broken ({self.broken})"
+        if self.link.broken:
+            return f"{self.source}: the link is broken ({self.link.broken}); trying again"
         return f"{self.source}: no message for {silent:.0f} s" if silent > SILENT_S else ""
 
     def close(self) -> None:
         """Stop the thread and close the link."""
         self._stop.set()
         self._thread.join(2.0)
-        with contextlib.suppress(Exception):
-            self.link.close()
+        self.link.close()
 
 
 def read_tlog(path: Path, *, fixed_tilt: float | None = None) -> Telemetry:
@@ -256,3 +232,11 @@ def wait_for_message(telemetry: LiveTelemetry, seconds: float) -> bool:
     while time.monotonic() < end and not telemetry.messages:
         time.sleep(0.02)
     return telemetry.messages > 0
+
+
+def wait_for_values(telemetry: LiveTelemetry, names: Iterable[str], seconds: float) -> bool:
+    """Whether all of these quantities arrived within `seconds`; an autopilot sends each at its own rate."""
+    end, wanted = time.monotonic() + seconds, set(names)
+    while time.monotonic() < end and not wanted <= set(telemetry.known):
+        time.sleep(0.02)
+    return wanted <= set(telemetry.known)
