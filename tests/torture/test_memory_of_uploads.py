@@ -17,7 +17,7 @@ from skypart.images.decode import open_image, read_photo, read_rgb, to_rgb
 from skypart.images.exif import read_camera_facts
 from skypart.serve.decoder import PhotoDecoder
 from skypart.serve.errors import HttpError
-from skypart.serve.photo_request import LocateForm, decode_photo
+from skypart.serve.photo_request import LocateForm, decode_photo, parse_form
 from tests.serve.conftest import encoded
 from tests.serve.fake_service import FakeService
 
@@ -96,9 +96,9 @@ def test_a_large_jpeg_is_decoded_at_a_fraction_of_its_size(decoder: PhotoDecoder
     photo = buffer.getvalue()
     small = decoder.decode(photo, 10**7, 320)
     assert np.array_equal(small, read_photo(io.BytesIO(photo), 320)) and small.shape[:2] == (900, 1200)
-    form = LocateForm()
+    form = parse_form(LocateForm, {})
     assert decode_photo(photo, form, 10**7, decoder, 320).shape == decode_photo(photo, form, 10**7, None, 320).shape
-    assert decode_photo(photo, LocateForm(weather="fog"), 10**7, decoder, 320).shape == (1800, 2400, 3)
+    assert decode_photo(photo, parse_form(LocateForm, {"weather": "fog"}), 10**7, decoder, 320).shape == (1800, 2400, 3)
     with pytest.raises(HttpError, match="pixels"):
         decode_photo(photo, form, 10**6, decoder, 320)
 

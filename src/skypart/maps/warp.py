@@ -93,7 +93,7 @@ def _fit_affine(mesh: Mesh) -> FloatArray | None:
     pixels = np.column_stack([values.ravel() for values in mesh.pixels])
     if len(nodes) < 3:
         return None
-    fitted = np.linalg.lstsq(nodes, pixels, rcond=None)[0]
+    fitted = np.asarray(np.linalg.lstsq(nodes, pixels, rcond=None)[0], dtype=np.float64)
     return fitted.T if np.abs(nodes @ fitted - pixels).max() <= TOLERANCE else None
 
 
