@@ -90,7 +90,7 @@ def page(result: BenchResult, prepared: Sequence[str]) -> list[str]:
         "The default model with its head, one thread. For each size and batch, all engines take turns in one process;",
         "times are medians of CPU time, because other processes share the machine. `times eager` is the median of",
         "the ratios within each round. The peak is that of a float32 matrix product of PyTorch in the same run:",
-        f"{result.gemm:.0f} GFLOP/s. An int8 model can exceed it.",
+        f"{result.gemm:.0f} GFLOP/s. Engines with faster products and int8 models can exceed it.",
         "",
         "| engine | px | batch | ms an image | spread, % | images/s | times eager | of the peak, % |",
         "|---|---|---|---|---|---|---|---|",

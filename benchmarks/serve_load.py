@@ -169,6 +169,7 @@ def report(log: Log, arguments: argparse.Namespace, before: float) -> str:
         "# The server under load",
         "",
         f"{arguments.clients} parallel clients for {arguments.seconds:g} s against {what}, one inference thread.",
+        *(["Half of the photos are of that ground, half are noise, up to 12 megapixels."] if arguments.photos else []),
         "",
         "| request | status | answers |",
         "|---|---|---|",

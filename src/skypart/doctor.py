@@ -53,7 +53,8 @@ def _engine() -> tuple[str, str, str]:
     found = ", ".join(f"{engine} for {suffix}" for suffix, engine in engines.items())
     others = "" if ".safetensors" in engines else "; other models need PyTorch"
     reason = (
-        f"the suffix of the model selects it; locate runs `default` in ONNX Runtime, the fastest in float32{others}"
+        "the suffix of the model selects it; locate runs `default` in ONNX Runtime, which is faster than PyTorch; "
+        f"OpenVINO is a little faster still, but takes seconds longer to start{others}"
     )
     remedy = "" if ".xml" in engines else "pip install 'skypart[export]', then `skypart export default --to openvino`"
     return "engine", f"{found} ({reason})", remedy

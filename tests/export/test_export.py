@@ -74,7 +74,7 @@ def scenes(photos: int, seed: int, size: int = 320) -> Places:
 @pytest.fixture(autouse=True)
 def _small_worlds(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("skypart.export.run.render_places", scenes)
-    monkeypatch.setattr("skypart.export.run.compare_locating", lambda *_: (0.5, 0.5))
+    monkeypatch.setattr("skypart.export.run.compare_locating", lambda *_: np.ones((5, 2), np.bool_))
 
 
 def _places(photos: int) -> list[int]:
@@ -178,13 +178,17 @@ def test_parity_judges_each_precision_by_its_own_limits() -> None:
     assert judge(ours, broken, places, "fp32").failures and judge(ours, broken, places, "int8").failures
 
 
-@pytest.mark.parametrize(("torch", "exported", "kept"), [(0.8, 0.79, True), (0.8, 0.9, True), (0.8, 0.78, False)])
-def test_an_int8_export_must_place_as_many_photos(torch: float, exported: float, kept: bool) -> None:
+@pytest.mark.parametrize(("lost", "gained", "kept"), [(1, 0, True), (5, 0, False), (9, 8, True), (0, 9, True)])
+def test_an_int8_export_must_place_as_many_photos(lost: int, gained: int, kept: bool) -> None:
+    """It may lose one in a hundred, and what chance explains."""
     ours = np.eye(20, dtype=np.float32)
-    found = judge(ours, ours, Places([], [], []), "int8").with_located(torch, exported)
+    right = np.zeros((100, 2), dtype=np.bool_)
+    right[:60] = True
+    right[:lost, 1] = False
+    right[60 : 60 + gained, 1] = True
+    found = judge(ours, ours, Places([], [], []), "int8").with_located(right)
     assert (found.failures == ()) == kept
-    assert (found.located, found.located_torch) == (exported, torch)
-    assert f"{100 * exported:.0f} % ({100 * torch:.0f} %)" in found.summary()
+    assert f"{60 - lost + gained} % (60 %)" in found.summary()
 
 
 @pytest.mark.slow
@@ -200,8 +204,8 @@ def test_an_export_locates_the_photos_that_pytorch_locates(tmp_path: Path, monke
     monkeypatch.setattr(located, "EDGE_M", 320.0)
     same = located.compare_locating(ColourEmbedder(), ColourEmbedder(), 6, 5, tmp_path / "same")
     other = located.compare_locating(ColourEmbedder(), Blind(), 6, 5, tmp_path / "other")
-    assert same[0] == same[1] == other[0] > 0.3
-    assert other[1] < other[0]
+    assert np.array_equal(same[:, 0], same[:, 1]) and np.array_equal(same[:, 0], other[:, 0])
+    assert other[:, 1].sum() < other[:, 0].sum() >= 2
 
 
 @pytest.mark.slow

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 
 from skypart.embedding import Embedder
 from skypart.geo.geodesy import distance_m
@@ -27,8 +28,10 @@ VIEWS = ViewOptions((110.0, 170.0, 250.0), 0.45)
 
 def compare_locating(
     reference: Embedder, exported: Embedder, photos: int, seed: int, folder: Path
-) -> tuple[float, float]:
-    """Share of photos whose best guess is right, with PyTorch and with an export of it, over the same index.
+) -> NDArray[np.bool_]:
+    """Whether the best guess for each photo is right, with PyTorch and with an export of it, (photos, 2).
+
+    Both use the same index.
 
     photos: in all, half of them in some weather. folder: for the maps and the index, which stay there.
     """
@@ -42,7 +45,7 @@ def compare_locating(
     build_index([str(path) for path in maps], folder / "parity.skyindex", reference, "parity", VIEWS)
     index = MapIndex(folder / "parity.skyindex")
     locators = [Locator(index, embedder) for embedder in (reference, exported)]
-    right = np.zeros(2)
+    right = np.zeros((photos, 2), dtype=np.bool_)
     for number in with_progress(range(photos), "comparing positions"):
         world = worlds[STYLES[number % len(STYLES)]]
         rng = np.random.default_rng([seed, number, 1])
@@ -60,6 +63,5 @@ def compare_locating(
                     to_latitude=guess.latitude,
                     to_longitude=guess.longitude,
                 )
-                right[which] += float(error) <= CORRECT_WITHIN_M
-    shares = right / photos
-    return float(shares[0]), float(shares[1])
+                right[number, which] = float(error) <= CORRECT_WITHIN_M
+    return right

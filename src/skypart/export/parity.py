@@ -1,5 +1,6 @@
 """Parity: whether an export gives the results of the PyTorch model, and by how much it differs."""
 
+import math
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -22,6 +23,8 @@ MAX_RECALL_LOSS = 0.005
 """Points of R@1 that an int8 export may lose."""
 MAX_LOCATED_LOSS = 0.01
 """Share of photos that `locate` may place less often with an int8 export."""
+CHANCE = 1.64
+"""Standard deviations that chance exceeds in one case of twenty."""
 
 
 @dataclass(frozen=True)
@@ -61,10 +64,18 @@ class Parity:
             f"same nearest image for {100 * self.same_top1:.1f} %{recall}{located}"
         )
 
-    def with_located(self, torch: float, exported: float) -> "Parity":
-        """The same with the shares of photos that `locate` places right, and a failure if the export places fewer."""
-        lost = exported < torch - MAX_LOCATED_LOSS - 1e-9
-        failure = (f"places {100 * exported:.0f} % of the photos right, PyTorch {100 * torch:.0f} %",) if lost else ()
+    def with_located(self, right: NDArray[np.bool_]) -> "Parity":
+        """The same with the shares of photos that `locate` places right, and a failure if the export places fewer.
+
+        right: (photos, 2) for PyTorch and for the export. It may lose MAX_LOCATED_LOSS, and what chance explains of the
+        photos on which they differ.
+        """
+        torch, exported = right.mean(axis=0).tolist()
+        lost = int((right[:, 0] & ~right[:, 1]).sum())
+        gained = int((right[:, 1] & ~right[:, 0]).sum())
+        allowed = MAX_LOCATED_LOSS * len(right) + CHANCE * math.sqrt(lost + gained)
+        message = f"places {100 * exported:.0f} % of the photos right, PyTorch {100 * torch:.0f} %"
+        failure = (message,) if lost - gained > allowed else ()
         return replace(self, located=exported, located_torch=torch, failures=self.failures + failure)
 
     def to_dict(self) -> dict[str, Any]:

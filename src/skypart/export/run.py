@@ -80,7 +80,7 @@ def export_model(name: str, output: Path, options: ExportOptions) -> Parity:
         found = measure_parity(source, exported, _parity_images(options), options.precision)
         if options.precision == "int8" and not found.failures:
             count = max(1, options.parity // 2)
-            found = found.with_located(*compare_locating(source, exported, count, PARITY_SEED, Path(folder)))
+            found = found.with_located(compare_locating(source, exported, count, PARITY_SEED, Path(folder)))
         if found.failures:
             raise SkyPartError(
                 f"{output}: differs too much from PyTorch and was not kept: {'; '.join(found.failures)}; "
