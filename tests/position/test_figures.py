@@ -5,6 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.collections import PathCollection
 from matplotlib.figure import Figure
 from matplotlib.patches import Circle
@@ -96,7 +97,8 @@ def test_fixes_are_drawn_with_circle_error_line_and_number() -> None:
     found = Fix(photo="a", latitude=float(place.latitude), longitude=float(place.longitude), radius_m=40.0)
     truth = [LabelledPhoto(path=Path(name), latitude=48.0, longitude=16.0) for name in ("a.jpg", "b.jpg")]
     behind = background(frame)
-    axes = draw_fixes(behind, [found, Fix(photo="b", reason="dark")], truth, "two").axes[0]
+    figure = draw_fixes(behind, [found, Fix(photo="b", reason="dark")], truth, "two")
+    axes = figure.axes[0]
     (circle,) = (patch for patch in axes.patches if isinstance(patch, Circle))
     assert circle.get_radius() == 40.0 and circle.get_center() == pytest.approx((250.0, 225.0), abs=0.3)
     lines = [np.asarray(line.get_xydata()) for line in axes.get_lines() if len(np.asarray(line.get_xydata())) == 2]
@@ -105,8 +107,11 @@ def test_fixes_are_drawn_with_circle_error_line_and_number() -> None:
     assert axes.get_xlim() == pytest.approx((0.0, 400.0), abs=1.0), "a margin of 150 m"
     corner = frame.to_degrees(-150.0, -175.0)
     assert axes.get_xlabel() == f"metres east of {float(corner.latitude):.5f}° N, {float(corner.longitude):.5f}° E"
-    legend = axes.get_legend()
-    assert legend is not None and "true position" in [text.get_text() for text in legend.get_texts()]
+    (legend,) = figure.legends
+    assert "true position" in [text.get_text() for text in legend.get_texts()]
+    FigureCanvasAgg(figure).draw()
+    assert figure.bbox.x0 <= legend.get_window_extent().x0 and figure.bbox.y0 <= legend.get_window_extent().y0
+    assert legend.get_window_extent().x1 <= figure.bbox.x1, "not cut off"
 
 
 def test_calibration_figures_have_reliability_risk_and_errors() -> None:
