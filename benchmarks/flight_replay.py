@@ -17,6 +17,7 @@ from pyproj import Transformer
 
 from skypart.geo.geodesy import LocalFrame
 from skypart.images.decode import RgbImage, read_rgb
+from skypart.position.confidence import default_calibration
 from skypart.position.fix import Fix
 from skypart.position.live import FLYING, FlyOptions, LiveTracker, Report
 from skypart.worlds.procedural import EPSG, ORIGIN
@@ -32,7 +33,8 @@ BEGIN = datetime(2026, 1, 1, tzinfo=UTC)
 class Replay:
     """What was said at each step of the flights, (n,): metres of error and 95 % radius, NaN while lost.
 
-    fix: the located frame of a step, if any. fix_error: metres of its own position. steps are RATE_HZ a second.
+    fix_error: metres between the position of a located frame and the truth on the map, without the map's error. Steps
+    are RATE_HZ a second.
     """
 
     error: Floats
@@ -73,10 +75,27 @@ def truth_of(flight: RenderedFlight) -> tuple[LocalFrame, Floats]:
     return frame, np.stack([np.asarray(metres.x), np.asarray(metres.y)], axis=1)
 
 
+def map_shift(number: int) -> Floats:
+    """(2,) metres by which the map of a flight is wrong, as real maps are.
+
+    Their lengths are spread evenly over a law of which 95 % lie within the map error that the calibration assumes.
+    """
+    deviation = default_calibration().sources.map_m / math.sqrt(-2.0 * math.log(0.05))
+    length = deviation * math.sqrt(-2.0 * math.log(1.0 - (number + 0.5) / len(FLIGHTS)))
+    angle = number * math.pi * (3.0 - math.sqrt(5.0))
+    return length * np.array([math.cos(angle), math.sin(angle)])
+
+
 def replay_flight(
-    work: Path, fixes: str, flight: RenderedFlight, velocity: Velocity, *, floor: float | None, window: bool = True
+    work: Path,
+    fixes: str,
+    flight: RenderedFlight,
+    velocity: Velocity,
+    *,
+    exact_map: bool = False,
+    window: bool = True,
 ) -> Replay:
-    """Fly one flight. floor: the map's own error, instead of the calibration's. window: align photos together."""
+    """Fly one flight. exact_map: without an error of the map and an allowance for it. window: align photos together."""
     rows = {int(row["step"]): row for row in read_rows(work, fixes, flight)}
     if not rows:
         raise ValueError(f"{flight.name}: no fixes; run benchmarks/flight_rendered.py")
@@ -100,9 +119,10 @@ def replay_flight(
             tracker.locate_done(captured, fix)
         tracker.look(now, _frame(work, flight, step) if velocity == "flow" else None)
         if step in rows:
-            waiting.append((now + ANSWER_S, now, _fix(rows[step], floor)))
+            waiting.append((now + ANSWER_S, now, _fix(rows[step], exact_map)))
         reports.append(tracker.report(now, BEGIN))
-    return _judge(flight, frame, places[:count], reports, rows)
+    shift = np.zeros(2) if exact_map else map_shift(FLIGHTS.index(flight))
+    return _judge(flight, frame, places[:count], shift, reports, rows)
 
 
 def _frame(work: Path, flight: RenderedFlight, step: int) -> RgbImage | None:
@@ -110,34 +130,34 @@ def _frame(work: Path, flight: RenderedFlight, step: int) -> RgbImage | None:
     return read_rgb(file) if file.is_file() else None
 
 
-def _fix(row: dict[str, Any], floor: float | None) -> Fix:
+def _fix(row: dict[str, Any], exact_map: bool) -> Fix:
     fix = to_fix(row)
-    if floor is None or not fix.found or fix.radius_m is None:
+    if not exact_map or fix.radius_m is None:
         return fix
-    own = math.sqrt(max(fix.radius_m**2 - fix.map_error_m**2, 0.0))
-    return replace(fix, radius_m=math.hypot(own, floor), map_error_m=floor)
+    return replace(fix, radius_m=math.sqrt(max(fix.radius_m**2 - fix.map_error_m**2, 0.0)), map_error_m=0.0)
 
 
 def _judge(
     flight: RenderedFlight,
     frame: LocalFrame,
     places: Floats,
+    shift: Floats,
     reports: list[Report],
     rows: dict[int, dict[str, Any]],
 ) -> Replay:
-    """Compare what was said with the truth."""
+    """Compare what was said with the truth, and fixes with the map. shift: (2,) metres from the map to the truth."""
     count, path = len(places), flight.path
 
-    def away(latitude: float | None, longitude: float | None, step: int) -> float:
+    def away(latitude: float | None, longitude: float | None, place: Floats) -> float:
         if latitude is None or longitude is None:
             return math.nan
         metres = frame.to_metres(latitude=latitude, longitude=longitude)
-        return math.dist((float(metres.x), float(metres.y)), places[step])
+        return math.dist((float(metres.x), float(metres.y)), place)
 
     points = [report.point for report in reports]
     fix_error, guess_error = np.full(count, np.nan), np.full(count, np.nan)
     for step, row in rows.items():
-        fix_error[step] = away(row["drone_latitude"], row["drone_longitude"], step)
+        fix_error[step] = away(row["drone_latitude"], row["drone_longitude"], places[step])
         if row["guess"] is not None:
             target = _ground(flight, frame, step)
             metres = frame.to_metres(latitude=row["guess"][0], longitude=row["guess"][1])
@@ -154,7 +174,9 @@ def _judge(
         asked = [step for step in range(start, count) if reports[step].ask_operator]
         ask.append((asked[0] - start) / RATE_HZ if asked else math.inf)
     return Replay(
-        error=np.array([away(point.latitude, point.longitude, step) for step, point in enumerate(points)]),
+        error=np.array(
+            [away(each.latitude, each.longitude, place) for each, place in zip(points, places + shift, strict=True)]
+        ),
         radius=np.array([math.nan if point.radius_m is None else point.radius_m for point in points]),
         protection=np.array([math.inf if point.protection_m is None else point.protection_m for point in points]),
         state=state,
@@ -180,8 +202,8 @@ def _ground(flight: RenderedFlight, frame: LocalFrame, step: int) -> tuple[float
 
 
 def replay_all(
-    work: Path, fixes: str, velocity: Velocity, *, floor: float | None = None, window: bool = True
+    work: Path, fixes: str, velocity: Velocity, *, exact_map: bool = False, window: bool = True
 ) -> list[Replay]:
     """All flights that have fixes."""
     known = [flight for flight in FLIGHTS if read_rows(work, fixes, flight)]
-    return [replay_flight(work, fixes, flight, velocity, floor=floor, window=window) for flight in known]
+    return [replay_flight(work, fixes, flight, velocity, exact_map=exact_map, window=window) for flight in known]
