@@ -11,7 +11,7 @@ import pytest
 
 from skypart.errors import SkyPartError
 from skypart.geo.footprint import Bounds, Footprint, join_bounds
-from skypart.maps import build, sources
+from skypart.maps import build, manifest, sources
 from skypart.maps import index as index_module
 from skypart.maps.build import build_index
 from skypart.maps.engines import interface
@@ -703,8 +703,8 @@ def test_unreadable_index_raises_a_clear_error(town: Path, tmp_path: Path, monke
     def refuse(*_: object, **__: object) -> str:
         raise PermissionError(13, "Permission denied")
 
-    for method in ("read_text", "is_file"):
+    for owner, function in ((manifest, "read_file"), (Path, "is_file")):
         with monkeypatch.context() as patch:
-            patch.setattr(Path, method, refuse)
+            patch.setattr(owner, function, refuse)
             with pytest.raises(SkyPartError, match=r"index\.json: cannot be read \(Permission denied\)"):
                 IndexManifest.read(tmp_path / "i")
