@@ -10,7 +10,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from skypart.serve.options import ServeOptions
 
-LINGER_SECONDS = 2.0
+LINGER_SECONDS = 5.0
 """Time a client has to read an answer that ends the connection."""
 LOG_LINES, LOG_SECONDS, LOG_CHARACTERS = 50, 10.0, 4_000
 LOGGERS = ("asyncio", "uvicorn", "uvicorn.error", "skypart.serve")

@@ -20,6 +20,10 @@ from skypart.serve.fly_board import FlyBoard
 from skypart.serve.options import ServeOptions
 from skypart.serve.service import LocateService
 
+KEEP_ALIVE_SECONDS = 20
+"""Time that an idle connection stays open: longer than clients such as httpx (5 s) keep theirs. If both ends close at
+the same time, a request on its way is lost."""
+
 
 def listen(options: ServeOptions) -> socket.socket:
     """A socket bound to host and port."""
@@ -58,6 +62,7 @@ def build_server(service: LocateService, options: ServeOptions, board: FlyBoard 
         "log_level": "warning",
         "access_log": False,
         "server_header": False,
+        "timeout_keep_alive": KEEP_ALIVE_SECONDS,
         "timeout_graceful_shutdown": 5,
     }
     return uvicorn.Server(uvicorn.Config(create_app(service, options, board), **config))
