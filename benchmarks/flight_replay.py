@@ -6,16 +6,17 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
+from statistics import NormalDist
 from typing import Any, Literal
 
 import numpy as np
-from benchmarks.flight_frames import EXTENT, FLIGHTS, MAP_EXTENT, STYLES, RenderedFlight
-from benchmarks.flight_rendered import LENS, read_rows, telemetry_of, to_fix
+from benchmarks.flight_frames import ALTITUDE, EXTENT, FLIGHTS, MAP_EXTENT, STYLES, TILT, RenderedFlight
+from benchmarks.flight_rendered import LENS, SLOW_S, read_rows, telemetry_of, to_fix
 from benchmarks.flight_simulation import RATE_HZ, Floats
 from numpy.typing import NDArray
 from pyproj import Transformer
 
-from skypart.geo.geodesy import LocalFrame
+from skypart.geo.geodesy import LocalFrame, offset
 from skypart.images.decode import RgbImage, read_rgb
 from skypart.position.confidence import default_calibration
 from skypart.position.fix import Fix
@@ -86,6 +87,23 @@ def map_shift(number: int) -> Floats:
     return length * np.array([math.cos(angle), math.sin(angle)])
 
 
+def sight_errors(flight: RenderedFlight, count: int) -> Floats:
+    """(count,) metres by which each step's position is too far ahead, from a wrong tilt and from unknown relief.
+
+    Their 95 % limits are those that the calibration assumes. The tilt is wrong for a whole flight, spread evenly over
+    its law; the relief changes along the path. Errors that the flight data have anyway come on top.
+    """
+    assumed, tilt = default_calibration().sources, math.radians(TILT)
+    quantile = ((5 * FLIGHTS.index(flight) + 2) % len(FLIGHTS) + 0.5) / len(FLIGHTS)
+    turned = math.radians(assumed.camera_deg / 2.0) * NormalDist().inv_cdf(quantile)
+    rng = np.random.default_rng([17, FLIGHTS.index(flight)])
+    kept, relief, now = math.exp(-1.0 / RATE_HZ / SLOW_S), np.empty(count), rng.normal()
+    for step in range(count):
+        relief[step] = now
+        now = kept * now + math.sqrt(1.0 - kept**2) * rng.normal()
+    return relief * assumed.height_m / 2.0 / math.tan(tilt) + ALTITUDE * turned / math.sin(tilt) ** 2
+
+
 def replay_flight(
     work: Path,
     fixes: str,
@@ -95,7 +113,9 @@ def replay_flight(
     exact_map: bool = False,
     window: bool = True,
 ) -> Replay:
-    """Fly one flight. exact_map: without an error of the map and an allowance for it. window: align photos together."""
+    """Fly one flight. exact_map: without errors of map and sight, and no allowance for the map. window: align photos
+    together.
+    """
     rows = {int(row["step"]): row for row in read_rows(work, fixes, flight)}
     if not rows:
         raise ValueError(f"{flight.name}: no fixes; run benchmarks/flight_rendered.py")
@@ -110,6 +130,7 @@ def replay_flight(
 
     options = FlyOptions(flow=velocity == "flow", hints=LENS)
     tracker = LiveTracker(options, track, frame, inside, telemetry_of(flight, velocity))
+    ahead = np.zeros(count) if exact_map else sight_errors(flight, count)
     waiting: deque[tuple[float, float, Fix]] = deque()
     reports: list[Report] = []
     for step in range(count):
@@ -119,7 +140,8 @@ def replay_flight(
             tracker.locate_done(captured, fix)
         tracker.look(now, _frame(work, flight, step) if velocity == "flow" else None)
         if step in rows:
-            waiting.append((now + ANSWER_S, now, _fix(rows[step], exact_map)))
+            fix = _exact(to_fix(rows[step])) if exact_map else _moved(to_fix(rows[step]), flight, step, ahead[step])
+            waiting.append((now + ANSWER_S, now, fix))
         reports.append(tracker.report(now, BEGIN))
     shift = np.zeros(2) if exact_map else map_shift(FLIGHTS.index(flight))
     return _judge(flight, frame, places[:count], shift, reports, rows)
@@ -130,11 +152,24 @@ def _frame(work: Path, flight: RenderedFlight, step: int) -> RgbImage | None:
     return read_rgb(file) if file.is_file() else None
 
 
-def _fix(row: dict[str, Any], exact_map: bool) -> Fix:
-    fix = to_fix(row)
-    if not exact_map or fix.radius_m is None:
+def _exact(fix: Fix) -> Fix:
+    """A fix that allows for no error of the map."""
+    if fix.radius_m is None:
         return fix
     return replace(fix, radius_m=math.sqrt(max(fix.radius_m**2 - fix.map_error_m**2, 0.0)), map_error_m=0.0)
+
+
+def _moved(fix: Fix, flight: RenderedFlight, step: int, ahead: float) -> Fix:
+    """A fix whose drone is `ahead` metres further along its heading."""
+    if fix.drone_latitude is None or fix.drone_longitude is None:
+        return fix
+    moved = offset(
+        latitude=fix.drone_latitude,
+        longitude=fix.drone_longitude,
+        bearing=float(flight.headings[step]),
+        metres=float(ahead),
+    )
+    return replace(fix, drone_latitude=float(moved.latitude), drone_longitude=float(moved.longitude))
 
 
 def _judge(
