@@ -20,14 +20,26 @@ Run = Callable[..., tuple[int, str, str]]
 cv2.setNumThreads(1)
 
 
+_LOG = logging.getLogger("skypart")
+_HANDLERS, _BARS = tuple(_LOG.handlers), progress._bars_shown
+
+
+def _act_as_library() -> None:
+    _LOG.handlers, progress._bars_shown = list(_HANDLERS), _BARS
+    logging.disable(logging.NOTSET)
+    for name, logger in list(logging.root.manager.loggerDict.items()):
+        if name.partition(".")[0] == "skypart" and isinstance(logger, logging.Logger):
+            logger.disabled, logger.propagate = False, True
+            logger.setLevel(logging.NOTSET)
+    _LOG.setLevel(logging.WARNING)  # of its own: other libraries change that of the root logger
+
+
 @pytest.fixture(autouse=True)
 def _terminal_settings() -> Iterator[None]:
-    """Put back what `main` sets up for a whole process: the `skypart` logger and the progress bars."""
-    log = logging.getLogger("skypart")
-    before = log.handlers[:], log.level, log.propagate, progress._bars_shown
+    """Begin and end each test without what `main` and other libraries set up for the logs of a whole process."""
+    _act_as_library()
     yield
-    log.handlers, log.propagate, progress._bars_shown = before[0], before[2], before[3]
-    log.setLevel(before[1])
+    _act_as_library()
 
 
 @pytest.fixture
