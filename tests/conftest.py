@@ -32,6 +32,8 @@ def _act_as_library() -> None:
             logger.disabled, logger.propagate = False, True
             logger.setLevel(logging.NOTSET)
     _LOG.setLevel(logging.WARNING)  # of its own: other libraries change that of the root logger
+    for handler in logging.root.handlers:  # those of pytest too, which an export to ONNX sets to ERROR
+        handler.setLevel(logging.NOTSET)
 
 
 @pytest.fixture(autouse=True)
