@@ -169,3 +169,13 @@ def test_a_connection_outlives_the_idle_time_of_common_clients() -> None:
         client.sendall(request)
         assert answer(client).startswith(b"HTTP/1.1 200")
         client.close()
+
+
+def test_a_request_after_a_rejected_upload_is_answered() -> None:
+    """The server does not read rejected uploads, so the client must know that the connection ends with the answer."""
+    foreign = {"origin": "http://evil.example"}
+    with serving(FakeService()) as url, httpx.Client(base_url=url, timeout=30) as client:
+        for _ in range(5):
+            rejected = client.post("/v1/locate", files={"photo": ("p", bytes(400_000))}, headers=foreign)
+            assert rejected.status_code == 403
+            assert client.get("/healthz").status_code == 200

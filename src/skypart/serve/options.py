@@ -4,6 +4,9 @@ from dataclasses import dataclass
 
 from skypart.hosts import LOOPBACK
 
+DISCARD_SECONDS = 5.0
+"""Time to read the rest of a body that is not wanted, before its request is answered."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class ServeOptions:

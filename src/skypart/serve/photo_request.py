@@ -23,14 +23,13 @@ from skypart.images.weather import CONDITIONS, PROFILES, check_condition, check_
 from skypart.position.fix import Hints, Prior
 from skypart.serve.decoder import PhotoDecoder, decode
 from skypart.serve.errors import HttpError, validation_message
-from skypart.serve.options import ServeOptions
+from skypart.serve.options import DISCARD_SECONDS, ServeOptions
 from skypart.serve.workers import WorkerPool
 
 DEFAULT_RADIUS_M = 500.0
 MAX_FIELD_BYTES = 4096
 MAX_FIELDS = 24
 MAX_NAME_LENGTH = 120
-DISCARD_SECONDS = 5.0
 
 
 # --- form fields ----------------------------------------------------------------------------------------------------

@@ -1,7 +1,9 @@
 """Who may use the server: accepted hosts, no cross-site uploads, the API key; and security headers for browsers."""
 
+import asyncio
 import hmac
 from collections.abc import Mapping
+from contextlib import suppress
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import JSONResponse
@@ -9,7 +11,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from skypart.hosts import host_name, is_own_origin
 from skypart.serve.errors import HttpError, log
-from skypart.serve.options import ServeOptions
+from skypart.serve.options import DISCARD_SECONDS, ServeOptions
 
 CONTENT_SECURITY_POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' blob:; connect-src 'self'; "
@@ -36,36 +38,58 @@ class SecurityMiddleware:
         self._hosts = options.accepted_hosts()
         self._key = options.api_key.encode() if options.api_key else None
         self._headers = headers
+        self._max_bytes = options.max_bytes
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass a request on, or reject it."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        started = False
+        asked = Headers(scope=scope)
+        started, unread = False, "transfer-encoding" in asked or asked.get("content-length", "0") != "0"
+
+        async def receive_body() -> Message:
+            nonlocal unread
+            message = await receive()
+            unread = unread and bool(message.get("more_body", False))
+            return message
 
         async def send_with_headers(message: Message) -> None:
             nonlocal started
             if message["type"] == "http.response.start":
                 started = True
                 headers = MutableHeaders(scope=message)
+                if unread:  # the rest is never read, so the client must not send its next request here
+                    headers["Connection"] = "close"
                 for name, value in self._headers.items():
                     headers.setdefault(name, value)
                 headers.setdefault("Cache-Control", "no-store")
             await send(message)
 
-        error = self._check(scope["method"], scope["path"], Headers(scope=scope))
+        error = self._check(scope["method"], scope["path"], asked)
         if error is not None:
-            await error.response()(scope, receive, send_with_headers)
+            if unread and "Connection" not in error.headers and "expect" not in asked:
+                await self._discard(receive_body)
+            await error.response()(scope, receive_body, send_with_headers)
             return
         try:
-            await self._app(scope, receive, send_with_headers)
+            await self._app(scope, receive_body, send_with_headers)
         except Exception:
             log.exception("%s %s failed", scope["method"], scope["path"])
             if started:
                 raise
             failure = JSONResponse({"detail": "internal server error; see the server's log"}, 500)
-            await failure(scope, receive, send_with_headers)
+            await failure(scope, receive_body, send_with_headers)
+
+    async def _discard(self, receive: Receive) -> None:
+        """Drop a body, for clients that send everything before they read: at most an upload and for some seconds."""
+        dropped, more = 0, True
+        with suppress(TimeoutError):
+            async with asyncio.timeout(DISCARD_SECONDS):
+                while more and dropped <= self._max_bytes:
+                    message = await receive()
+                    dropped += len(message.get("body", b""))
+                    more = bool(message.get("more_body", False))
 
     def _check(self, method: str, path: str, headers: Headers) -> HttpError | None:
         """The error that rejects a request; None if it is allowed."""
