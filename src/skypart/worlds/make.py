@@ -1,6 +1,5 @@
 """Render a data set in a benchmark layout: plan the locations, render them in processes, write maps and poses."""
 
-import atexit
 import csv
 import hashlib
 import io
@@ -38,6 +37,8 @@ ADDED_OPTIONS: dict[str, object] = {"surround": False, "guess_heights": False}
 
 _count: "Synchronized[int] | None" = None
 """In a worker process: number of images finished by all workers."""
+_exiting = False
+"""In a worker process: whether it has got a SIGTERM."""
 
 
 def make_world(out: Path, request: Request, workers: int = 1) -> None:
@@ -111,9 +112,16 @@ def _start_worker(count: "Synchronized[int]") -> None:
     """Ignore Ctrl-C (the parent handles it), exit on SIGTERM without holding a lock, and store the image counter."""
     global _count
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit())
-    atexit.register(signal.signal, signal.SIGTERM, signal.SIG_IGN)  # ignore SIGTERM during the exit
+    signal.signal(signal.SIGTERM, _exit_once)
     _count = count
+
+
+def _exit_once(*_: object) -> None:
+    """Exit on the first SIGTERM; a second one, during the exit, is ignored."""
+    global _exiting
+    if not _exiting:
+        _exiting = True
+        sys.exit()
 
 
 def _run_in_worker(job: Job) -> list[dict[str, str]]:
